@@ -2,13 +2,15 @@
 
 *Name scopes* are the modules that the exporter wrote into the file, or come from the nodes' names
 (``/layer1/layer1.0/conv1/Conv`` is in ``layer1``, then ``layer1.0``…). Models without slashes in
-their names are cut at the other usual separators, and a level that would still show too many boxes
-is cut into *sections* of consecutive nodes: the labels of a first view must be legible whatever the
-names are.
+their names are cut at the other usual separators. A scope is a connected part of the model: names
+such as ``p2o.Conv.12`` only say the type of a node. A level that would still show too many boxes is
+cut into *sections* of consecutive nodes, where few values pass from one to the next: the labels of
+a first view must be legible whatever the names are.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,6 +39,9 @@ LEGIBLE_BOXES = 150
 
 In the first window the labels of so many boxes, a chain with branches, are 9 pixels high; those of
 200 are less than ``LEGIBLE_PX``."""
+CONNECTED = 0.5
+"""Share of a scope's nodes that must be connected for it to be a part of the model, and no name of
+a type; chosen."""
 MOST_OF_NODES = 0.75
 """Partitions per node up to which collapsing them makes a graph smaller; chosen."""
 _SECTION_BOXES = LEGIBLE_BOXES // 2
@@ -60,9 +65,10 @@ def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
         for depth in range(1, len(path) + 1):
             held.setdefault(path[:depth], []).append(node)
     groups: dict[tuple[str, ...], Group] = {}
+    near = _neighbours(graph)
     for path in sorted(held, key=lambda p: (len(p), held[p][0])):
         nodes = held[path]
-        if len(nodes) < 2 or len(nodes) == len(graph.nodes):
+        if len(nodes) < 2 or len(nodes) == len(graph.nodes) or not _is_connected(nodes, near):
             continue
         parent = next((path[:d] for d in range(len(path) - 1, 0, -1) if path[:d] in groups), None)
         if parent is not None and len(held[parent]) == len(nodes):
@@ -75,6 +81,34 @@ def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
             parent=groups[parent].id if parent is not None else None,
         )
     return tuple(groups.values())
+
+
+def _neighbours(graph: OperatorGraph) -> dict[int, set[int]]:
+    """Return by node the nodes that it reads and those that read it."""
+    near: dict[int, set[int]] = {node: set() for node in range(len(graph.nodes))}
+    for a, b in graph.edges:
+        if a < graph.count and b < graph.count and graph.node_of[a] != graph.node_of[b]:
+            near[graph.node_of[a]].add(graph.node_of[b])
+            near[graph.node_of[b]].add(graph.node_of[a])
+    return near
+
+
+def _is_connected(nodes: Collection[int], near: Mapping[int, Collection[int]]) -> bool:
+    """Tell whether most of some nodes are connected with one another through them alone.
+
+    Args:
+        nodes: The nodes of a scope. Exporters put a constant or a cast of a layer elsewhere.
+        near: The nodes next to each node.
+    """
+    left, largest = set(nodes), 0
+    while left:
+        reached = [left.pop()]
+        for node in reached:
+            more = left.intersection(near[node])
+            left -= more
+            reached += more
+        largest = max(largest, len(reached))
+    return largest >= CONNECTED * len(nodes)
 
 
 def _operators(graph: OperatorGraph, nodes: Iterable[int]) -> tuple[int, ...]:
@@ -104,19 +138,34 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
     for node in range(len(graph.nodes)):
         inside.setdefault(parent_of.get(node), []).append((node, None))
     made: list[Group] = []
+    passing = _passing(graph)
     for parent, boxes in inside.items():
         if len(boxes) <= LEGIBLE_BOXES:
             continue
         boxes.sort(key=lambda box: box[0])
         size = -(-len(boxes) // _SECTION_BOXES)
-        for at in range(0, len(boxes), size):
-            run = boxes[at : at + size]
-            section = _section(graph, f"section:{parent or ''}:{at // size}", parent, run)
+        begin, number = 0, 0
+        while begin < len(boxes):
+            ends = range(begin + size, min(begin + 2 * size, len(boxes)))
+            end = min(ends, key=lambda at: passing[boxes[at][0]], default=len(boxes))
+            run = boxes[begin:end]
+            section = _section(graph, f"section:{parent or ''}:{number}", parent, run)
+            begin, number = end, number + 1
             made.append(section)
             for _, inner in run:
                 if inner is not None:
                     scopes[inner.id] = replace(inner, parent=section.id)
     return (*made, *scopes.values())
+
+
+def _passing(graph: OperatorGraph) -> list[int]:
+    """Return how many nodes before each node have readers from it on."""
+    changes = [0] * (len(graph.nodes) + 1)
+    for node, near in _neighbours(graph).items():
+        changes[node + 1] += 1
+        last = max(near | {node})
+        changes[last + 1] -= 1
+    return list(itertools.accumulate(changes))
 
 
 def _section(

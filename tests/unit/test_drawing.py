@@ -27,7 +27,7 @@ from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import outlines, placement_scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
-from collage_engine.records.graph import GraphRecord, Node
+from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.wording import amounts
 
 
@@ -184,3 +184,34 @@ def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other() -> No
     assert len(steps) == 1
     assert all(layout.routes)
     assert len(set(layout.places)) == at + 1
+
+
+def test_names_that_only_count_types_are_no_scopes() -> None:
+    """As PaddlePaddle's exporter writes them: every Conv of the model is no part of it."""
+    x, kind = 0, (TensorType(shape=(1, 8), dtype="float32"),)
+    nodes = [Node(index=0, form="parameter", name="x", types=kind)]
+    for at in range(400):
+        operator = ("Conv", "Relu", "Add", "Mul")[at % 4]
+        name = f"p2o.{operator}.{at // 4}"
+        node = Node(
+            index=at + 1,
+            form="call",
+            op=operator.lower(),
+            name=name,
+            onnx_nodes=(name,),
+            inputs=(x, max(0, x - 2)) if operator == "Add" else (x,),
+            types=kind,
+        )
+        nodes.append(node)
+        x = at + 1
+    record = GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(x,))
+    graph = operator_graph(record)
+    assert name_scopes(graph) == ()
+    made = sections(graph, ())
+    assert {group.kind for group in made} == {"section"}
+    first = first_view(graph, made)
+    assert 10 < len(first) <= LEGIBLE_BOXES
+    for group in made:  # a run of nodes that follow one another
+        assert list(group.members) == list(range(group.members[0], group.members[-1] + 1))
+    inner = [group.members[0] for group in made[1:]]
+    assert all(at % 4 in (0, 3) for at in inner), "no section begins within a branch"
