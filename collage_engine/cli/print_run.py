@@ -174,7 +174,7 @@ def say_artifact(folder: str) -> None:
 def latency_table(run: Run) -> Table:
     """Make the table of Collage and all timed baselines, fastest first, against the chosen (→)."""
     reference = run.placement.measured_us if run.placement else None
-    numbers = ("measured", "20–80 %", "against →", "estimated")
+    numbers = ("measured", "20–80 %", "against →", "expected")
     made = Columns("", "placement", "kind", *numbers, right=numbers, cut=("placement",))
     for row in latency_rows(run):
         if row.us is None:

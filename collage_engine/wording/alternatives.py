@@ -8,7 +8,7 @@ from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.wording.amounts import DASH, signed_time, time_text
 from collage_engine.wording.titles import toolchain_title
 
-TITLES = ("Toolchain", "Nodes", "Here", "Whole model", "Status")
+TITLES = ("Toolchain", "Nodes", "Here", "Price", "Status")
 _STATUS: dict[str, str] = {
     "chosen": "chosen",
     "tied": "as fast, within noise",
@@ -25,8 +25,8 @@ _STATUS: dict[str, str] = {
 """What is known of an alternative, by its status."""
 ABOUT_COLUMNS = (
     "Here: the cost in this model. An isolated cost is mostly lower, since a candidate that runs "
-    "over and over by itself finds its weights in the caches. Whole model: the extra time of the "
-    "best placement with this choice, against the placement that is shown."
+    "over and over by itself finds its weights in the caches. Price: the extra time of the whole "
+    "model, that of the best placement with this choice less that of the placement that is shown."
 )
 
 
@@ -64,13 +64,16 @@ def why_rows(answer: ExplainAnswer) -> list[WhyRow]:
             operators=each.operators,
             here=time_text(each.here_us),
             whole=_whole(each),
-            status=f"{_STATUS[each.status]}: {each.reason}"
-            if each.reason
-            else _STATUS[each.status],
+            status=status_text(each),
             is_chosen=each.status == "chosen",
         )
         for each in best.values()
     ]
+
+
+def status_text(each: Alternative) -> str:
+    """Return what is known of a choice, with the reason where there is one."""
+    return f"{_STATUS[each.status]}: {each.reason}" if each.reason else _STATUS[each.status]
 
 
 def _whole(each: Alternative) -> str:

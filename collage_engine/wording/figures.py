@@ -8,7 +8,7 @@ one quantity has one name, one sign and one direction everywhere:
   predicted from them; without such runs it is the isolated cost;
 - *last run*: a partition's time in the confirmed run, where that was profiled;
 - a *gain* is relative to what is compared with, and negative when faster;
-- a *tie* is about the regret, the time that the whole model loses by a choice; it never stands
+- a *tie* is about the price, the time that the whole model loses by a choice; it never stands
   beside a percentage of something else.
 """
 
@@ -534,19 +534,19 @@ def ending_sentences(run: Run) -> list[str]:
 # -- ties ------------------------------------------------------------------------------
 
 
-def regret_known(
+def price_known(
     candidate: str,
     regrets: Mapping[str, float | None],
     bounds: Mapping[str, float],
     *,
     measured: bool,
 ) -> str:
-    """Returns what is known of a candidate's regret: ``3 µs``, ``≥ 3 µs``, or words.
+    """Returns what is known of a candidate's price: ``3 µs``, ``≥ 3 µs``, or words.
 
     Args:
         candidate: Its id.
-        regrets: Exact regrets by id; None: no placement contains the candidate.
-        bounds: By id what a regret is at least, where it is not known.
+        regrets: Exact prices by id; None: no placement contains the candidate.
+        bounds: By id what a price is at least, where it is not known.
         measured: Whether the candidate has a cost.
     """
     if candidate in regrets:

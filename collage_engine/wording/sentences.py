@@ -15,7 +15,7 @@ ABOUT_EXPECTED = (
     "The cost that the search uses. Where whole placements were run, it is the cost in this model: "
     "measured there, or predicted from what was measured. Elsewhere it is the isolated cost."
 )
-ABOUT_REGRET = (
+ABOUT_PRICE = (
     "The extra time of the whole model: what the best placement with this candidate takes, less "
     "what the shown placement takes; measured where both were, else expected"
 )

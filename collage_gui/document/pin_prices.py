@@ -11,7 +11,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import signed_time
+from collage_engine.wording.amounts import LEAST_US, signed_time, time_text
 from collage_engine.wording.figures import measuring_s
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import command_line_text
@@ -102,7 +102,7 @@ class PinPrice:
             return f"not measured yet, {self.unmeasured} to measure" if self.unmeasured else ""
         price = signed_time(self.us)
         if self.unmeasured:
-            return f"at most {price}, {self.unmeasured} unmeasured"
+            return f"{_at_most(self.us)}, {self.unmeasured} unmeasured"
         return f"at least {price}" if self.at_least else price
 
 
@@ -205,8 +205,13 @@ def price_of_pin(document: Document, at: int) -> str:
         return ""
     price = signed_time(verdict.price_us)
     if unmeasured_of_pin(document, document.pins.current[at]):
-        return f"at most {price}"
+        return _at_most(verdict.price_us)
     return price
+
+
+def _at_most(us: float) -> str:
+    """Return ``at most +26.9 µs``; of a gain ``2.02 ms faster or more``."""
+    return f"{time_text(-us)} faster or more" if us < -LEAST_US else f"at most {signed_time(us)}"
 
 
 def refusals(document: Document) -> dict[str, str]:

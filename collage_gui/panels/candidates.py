@@ -9,14 +9,16 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import NAMED, counted
+from collage_engine.wording.alternatives import status_text
 from collage_engine.wording.amounts import DASH, time_text
-from collage_engine.wording.figures import isolated_us, partition_us, regret_known
+from collage_engine.wording.figures import isolated_us, partition_us, price_known
 from collage_engine.wording.sentences import (
     ABOUT_EXPECTED,
-    ABOUT_REGRET,
+    ABOUT_PRICE,
     EXPECTED,
     ISOLATED,
 )
@@ -84,7 +86,7 @@ ABOUT_ISOLATED = (
     "the model, where everything else runs in between, it takes longer."
 )
 
-REGRET_COLUMN = 2
+PRICE_COLUMN = 2
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph) -> str:
@@ -115,19 +117,18 @@ class CandidatesPanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("candidatesPanel")
+        self._explained: ExplainAnswer | None = None
+        self._alternatives: dict[str | None, Alternative] = {}
+        """What the engine says of candidates in that explanation, by id."""
         d, of = document, document.costs.of
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance.id, _rule_tip),
-                Column("Expected", lambda r: of(r.id).us, "time", ABOUT_EXPECTED, self._cost_tip),
+                Column("Here", lambda r: of(r.id).us, "time", ABOUT_EXPECTED, self._cost_tip),
                 Column(
-                    "Regret",
-                    lambda r: document.costs.regrets.get(r.id),
-                    "signed-time",
-                    ABOUT_REGRET,
-                    self._regret_tip,
-                    optional=True,
+                    "Price", self._price, "signed-time", ABOUT_PRICE, self._price_tip, optional=True
                 ),
+                Column("Status", self._status, width=90, optional=True),
                 Column(
                     "Operators",
                     lambda r: d.operators.label_with_name(r.nodes),
@@ -150,7 +151,7 @@ class CandidatesPanel(QWidget):
         # Types come first in the names of operators; the tool tip has all of a name.
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.table.selectionModel().selectionChanged.connect(self._picked)
-        self.table.sortByColumn(REGRET_COLUMN, Qt.SortOrder.AscendingOrder)
+        self.table.sortByColumn(PRICE_COLUMN, Qt.SortOrder.AscendingOrder)
         self.filter = filter_field("candidatesFilter", "Filter candidates", self._filter)
         self.count = text_label(look="small", wraps=False)
         self.measure = action_button(actions["measure"], MEASURE_NOW, "measureNow")
@@ -175,10 +176,30 @@ class CandidatesPanel(QWidget):
             return "stored" if cost.from_store else "measured"
         return cost.state
 
-    def _regret_tip(self, row: CandidateRecord) -> str:
-        """Say what is known of the regret, also where there is no amount to show."""
+    def _alternative(self, row: CandidateRecord) -> Alternative | None:
+        """Return what the engine says of a candidate at the primary operator."""
+        explanation = self.document.questions.explanation
+        if explanation is None:
+            return None
+        if explanation is not self._explained:
+            self._explained = explanation
+            self._alternatives = {each.candidate: each for each in explanation.alternatives}
+        return self._alternatives.get(row.id)
+
+    def _price(self, row: CandidateRecord) -> float | None:
+        told = self._alternative(row)
+        if told is not None and told.status != "at least":
+            return told.whole_us
+        return self.document.costs.regrets.get(row.id)
+
+    def _status(self, row: CandidateRecord) -> str | None:
+        told = self._alternative(row)
+        return None if told is None else status_text(told)
+
+    def _price_tip(self, row: CandidateRecord) -> str:
+        """Say what is known of the price, also where there is no amount to show."""
         costs = self.document.costs
-        return regret_known(
+        return price_known(
             row.id, costs.regrets, costs.regret_bounds, measured=costs.of(row.id).usable
         )
 

@@ -198,12 +198,13 @@ class RowsModel(QAbstractTableModel):
         return None
 
     def _choose_units(self) -> None:
-        """Times share one unit a column, which the header names."""
-        for at, column in enumerate(self.columns):
-            if column.unit == "µs":
-                values = [abs(v) for v in self._numbers(column) if math.isfinite(v)]
-                middle = statistics.median(values) if values else 0.0
-                self._units[at] = ("ms", 1e-3) if middle >= 10_000 else ("µs", 1.0)
+        """Times share one unit in a table, which the headers name."""
+        times = [at for at, column in enumerate(self.columns) if column.unit == "µs"]
+        numbers = (abs(v) for at in times for v in self._numbers(self.columns[at]))
+        finite = [v for v in numbers if math.isfinite(v)]
+        middle = statistics.median(finite) if finite else 0.0
+        for at in times:
+            self._units[at] = ("ms", 1e-3) if middle >= 10_000 else ("µs", 1.0)
 
     def _numbers(self, column: Column) -> list[float]:
         values = (column.value(row) for row in self.rows)

@@ -1,4 +1,4 @@
-"""Says why a node runs where it does, with a table of what else could run it."""
+"""Says why a node runs where it does; what else could run it is the table of candidates."""
 
 from __future__ import annotations
 
@@ -10,11 +10,10 @@ from PySide6.QtWidgets import QTextBrowser, QVBoxLayout, QWidget
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look
-from collage_engine.records.answers import ExplainAnswer
+from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.support.text import counted
-from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, WhyRow, why_rows
 from collage_engine.wording.amounts import node_shapes, time_text
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
@@ -63,8 +62,7 @@ class WhyPanel(QWidget):
         return (
             f"<style>h3 {{ font-size: {self.theme.scaled(14)}px; font-weight: 600; margin: 10px 0 "
             f"3px 0; }}p {{ margin: 3px 0; }} .q {{ color: {c.quiet}; }} a {{ color: {c.focus}; "
-            "}td, th { padding: 2px 10px 2px 0; text-align: left; vertical-align: top; }th { "
-            f"color: {c.quiet}; font-weight: 400; }} .n {{ text-align: right; }}</style>"
+            "}</style>"
         )
 
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
@@ -103,10 +101,8 @@ class WhyPanel(QWidget):
         document = self.document
         explanation = document.questions.explanation
         if explanation is not None:
-            # The sentence that says why comes first, then what else could run the node.
-            sentences = [f"<p>{escape(text)}</p>" for text in explanation.words]
-            table = _table(why_rows(explanation))
-            return [*sentences[:1], *table, *sentences[1:], *self._links(explanation)]
+            sentences = [*explanation.words, *map(_refusal, explanation.not_offered)]
+            return [*(f"<p>{escape(text)}</p>" for text in sentences), *self._links(explanation)]
         if not document.costs.candidates:
             text = "Run first: nothing is measured yet."
         elif document.placement.partition_of(primary) is None:
@@ -141,9 +137,7 @@ class WhyPanel(QWidget):
     def _clicked(self, url: QUrl) -> None:
         kind, _, value = url.toString().partition(":")
         document = self.document
-        if kind == "candidate":
-            document.selection.pick_candidate(value)
-        elif kind == "partition" and document.placement.shown is not None:
+        if kind == "partition" and document.placement.shown is not None:
             for partition in document.placement.shown.placement.partitions:
                 if partition.id == value:
                     document.selection.select(partition.nodes, document.selection.primary)
@@ -162,30 +156,9 @@ def _strong(text: str) -> str:
     return f"<span style='font-weight:600'>{escape(text)}</span>"
 
 
-def _table(rows: list[WhyRow]) -> list[str]:
-    """Return the table of alternatives; a click on a toolchain shows its nodes in the graph."""
-    if not rows:
-        return []
-    titles = "".join(f"<th>{title}</th>" for title in TITLES if title != "Nodes")
-    return [
-        f"<table><tr>{titles}</tr>",
-        *map(_line, rows),
-        f"</table><p class='q'>{ABOUT_COLUMNS}</p>",
-    ]
-
-
-def _line(row: WhyRow) -> str:
-    title = escape(row.toolchain)
-    if row.is_chosen:
-        title = f"<span style='font-weight:600'>{title}</span>"
-    elif row.candidate is not None:
-        title = f"<a href='candidate:{escape(row.candidate, quote=True)}'>{title}</a>"
-    cells = (f"<td class='n'>{escape(text)}</td>" for text in (row.here, row.whole))
-    line = f"<tr><td>{title}</td>{''.join(cells)}<td>{escape(row.status)}</td></tr>"
-    if not row.operators:
-        return line
-    # In a line of their own: a column of them would cut names and widen the table.
-    return f"{line}<tr><td colspan='4' class='q'>{escape(row.operators)}</td></tr>"
+def _refusal(refusal: NoCandidate) -> str:
+    """Say why a toolchain has no candidate here."""
+    return f"{toolchain_title(refusal.toolchain)} has no candidate: {refusal.reason}."
 
 
 def _unbroken(html: str) -> str:

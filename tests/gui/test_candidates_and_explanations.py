@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import msgspec
 from PySide6.QtCore import Qt, QUrl
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QWidget
 
-from collage_engine.wording.alternatives import why_rows
+from collage_engine.wording.alternatives import status_text
 from collage_engine.wording.amounts import DASH
-from collage_gui.panels.candidates import REGRET_COLUMN
+from collage_gui.panels.candidates import PRICE_COLUMN
 from collage_gui.panels.tables import Column, RowsModel
 
 
@@ -19,10 +18,10 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     d.run(page)
     table, model = page.panels.node.candidates.table, page.panels.node.candidates.model
     titles = [column.title for column in model.columns]
-    table.sortByColumn(titles.index("Expected"), Qt.SortOrder.DescendingOrder)
-    assert titles.index("Operators") > REGRET_COLUMN, "what it costs is seen without scrolling"
+    table.sortByColumn(titles.index("Here"), Qt.SortOrder.DescendingOrder)
+    assert titles.index("Operators") > PRICE_COLUMN, "what it costs is seen without scrolling"
     known = any(page.document.costs.regrets.get(r.id) is not None for r in model.rows)
-    assert table.isColumnHidden(REGRET_COLUMN) != known
+    assert table.isColumnHidden(PRICE_COLUMN) != known
     costs = [page.document.costs.of(model.rows[i].id).us for i in model.order]
     finite = [c for c in costs if c != float("inf")]
     assert finite == sorted(finite, reverse=True) and costs[: len(finite)] == finite
@@ -59,31 +58,20 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     text = page.panels.node.why.text.toPlainText()
     for word in page.document.questions.explanation.words:
         assert word in text
-    assert "no candidate: no pattern of onednn takes reshape" in text
-    for row in why_rows(page.document.questions.explanation):
-        assert row.status in text and row.whole in text
-    chosen = page.document.questions.explanation.chosen
-    page.panels.node.why.text.anchorClicked.emit(QUrl(f"candidate:{chosen}"))
-    assert page.document.selection.candidate == chosen, "a toolchain leads to its candidate"
-
-
-def test_the_names_of_nodes_have_the_whole_width_of_the_table_of_why(drive) -> None:
-    """In a column of their own they are cut inside of words, and widen the table."""
-    d = drive()
-    page = d.open()
-    d.run(page)
-    d.question(page, [0])
-    questions, browser = page.document.questions, page.panels.node.why.text
-    first, *others = questions.explanation.alternatives
-    first = msgspec.structs.replace(first, operators="Conv+Add+Relu (input and output nhwc)")
-    questions.explanation = msgspec.structs.replace(
-        questions.explanation, alternatives=(first, *others)
-    )
-    page.panels.node.why.refresh()
-    (table,) = (f for f in browser.document().rootFrame().childFrames() if hasattr(f, "cellAt"))
-    cells = [table.cellAt(at, 0) for at in range(1, table.rows())]
-    spans = {cell.firstCursorPosition().block().text(): cell.columnSpan() for cell in cells}
-    assert spans[first.operators] == table.columns()
+    assert "oneDNN has no candidate: no pattern of onednn takes reshape." in text
+    model = page.panels.node.candidates.model
+    titles = [column.title for column in model.columns]
+    price, status = (model.columns[titles.index(name)] for name in ("Price", "Status"))
+    told = {each.candidate: each for each in page.document.questions.explanation.alternatives}
+    d.until(lambda: {row.id for row in model.rows} <= told.keys())
+    for row in model.rows:  # one table says what the explanation knows of each candidate
+        assert status.value(row) == status_text(told[row.id])
+        if told[row.id].status not in ("at least", "chosen"):
+            assert price.value(row) == told[row.id].whole_us
+    units = {
+        model.headerData(titles.index(n), Qt.Orientation.Horizontal) for n in ("Here", "Price")
+    }
+    assert len({text.partition(", ")[2] for text in units}) == 1, "one unit in a table"
 
 
 def test_before_a_run_nothing_is_invented(drive) -> None:

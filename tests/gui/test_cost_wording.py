@@ -55,7 +55,7 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     model, header = panel.model, panel.model.headerData
     horizontal, tip = Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole
     titles = [column.title for column in model.columns]
-    expected, isolated = titles.index("Expected"), titles.index("Isolated")
+    expected, isolated = titles.index("Here"), titles.index("Isolated")
     assert panel.table.isColumnHidden(isolated)
     assert "by itself" in header(isolated, horizontal, tip)
     document = page.document
