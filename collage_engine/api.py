@@ -26,7 +26,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -38,7 +38,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.precision import LONG, Precision
-from collage_engine.records.settings import ReportFormat, RunSettings
+from collage_engine.records.settings import Objective, ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.service import answers
 from collage_engine.service.engine import Engine
@@ -84,6 +84,27 @@ Inputs = str | Path | Mapping[str, Any]
 """A file or folder of inputs, or arrays by input name."""
 
 
+class MoreSettings(TypedDict, total=False):
+    """Further fields of ``RunSettings`` that ``place`` takes; there they are explained."""
+
+    target: str
+    in_place: bool
+    tune_budget_s: float
+    objective: Objective
+    tolerance: float | None
+    seed: int
+    unchecked: bool
+    placements: tuple[dict[str, str], ...]
+    allow_runtimes: tuple[str, ...]
+    max_runtimes: int
+    max_artifact_bytes: int
+    max_memory_bytes: int
+    licences: tuple[str, ...]
+    strict_nan: bool
+    strict: bool
+    name: str
+
+
 def place(
     model: str | Path | bytes | onnx.ModelProto,
     *,
@@ -97,7 +118,7 @@ def place(
     pins: Sequence[str] = (),
     out: str | Path | None = None,
     progress: bool = True,
-    **settings: Any,
+    **settings: Unpack[MoreSettings],
 ) -> PlacedModel:
     """Find out which toolchain should run which part of a model, as ``collage place`` does.
 
@@ -319,12 +340,14 @@ class Session:
             shapes: Sizes of inputs.
             inputs_npz: Representative inputs, whose sizes count where ``shapes`` says nothing.
         """
-        wanted = p.ModelOpen(shapes=_typed("shapes", shapes or {}, Sizes), inputs_npz=inputs_npz)
         content = _content(model)
-        if content is not None:
-            wanted = msgspec.structs.replace(wanted, content=content, name="model.onnx")
-        else:
-            wanted = msgspec.structs.replace(wanted, path=str(_path(model)))
+        wanted = p.ModelOpen(
+            path=str(_path(model)) if content is None else None,
+            content=content,
+            name="model.onnx",
+            shapes=_typed("shapes", shapes or {}, Sizes),
+            inputs_npz=inputs_npz,
+        )
         return cls(engine, engine.request(wanted))
 
     @classmethod

@@ -183,29 +183,30 @@ class Hello(Request[HelloAnswer], frozen=True, kw_only=True, omit_defaults=False
     client: str = ""
 
 
-class ModelOpen(FileRequest[ModelAnswer, Opened], frozen=True, kw_only=True):
-    """``model.open``: import a model, by a path of the engine's machine or by value."""
+class ModelFileRequest(FileRequest[Answer, Outcome], frozen=True, kw_only=True):
+    """A request about a model, by a path of the engine's machine or by value."""
 
-    method = "model.open"
     path: str | None = None
     content: bytes | None = None
     """The .onnx file itself (base64 in JSON), for an engine elsewhere."""
     name: str = ""
     """File name to show when opened by value."""
+
+
+class ModelOpen(ModelFileRequest[ModelAnswer, Opened], frozen=True, kw_only=True):
+    """``model.open``: import a model."""
+
+    method = "model.open"
     shapes: dict[str, tuple[int, ...]] = {}
     inputs_npz: bytes | None = None
     """Representative inputs, as in ``RunSettings``: their sizes are those of inputs that ``shapes``
     and the model leave open."""
 
 
-class ModelDimensions(FileRequest[OpenSizes, OpenSizes], frozen=True, kw_only=True):
+class ModelDimensions(ModelFileRequest[OpenSizes, OpenSizes], frozen=True, kw_only=True):
     """``model.dimensions``: which sizes of its inputs a model leaves open; nothing is imported."""
 
     method = "model.dimensions"
-    path: str | None = None
-    content: bytes | None = None
-    """As for ``model.open``."""
-    name: str = ""
 
 
 class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=True, kw_only=True):

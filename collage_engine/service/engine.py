@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,10 @@ class Engine:
         """
         token = _TICKET.set(ticket)
         try:
-            answer: Answer = HANDLERS[type(request)](self, request)
+            handler = partial(HANDLERS[type(request)], self)
+            if isinstance(request, (p.DocumentRequest, p.ModelRequest)):
+                handler = partial(handler, self.document(request.document))
+            answer: Answer = handler(request)
             return answer
         finally:
             _TICKET.reset(token)
@@ -106,7 +110,7 @@ class Engine:
                 opened.temporary.cleanup()
         self._scratch.close()
 
-    def _listener(self, document: str, event: Event) -> None:
+    def _listener(self, document: str, event: Any) -> None:
         """Tell the listener of an event; its failures are logged."""
         if self._heard_by is None:
             return
@@ -156,7 +160,7 @@ class Engine:
         return p.ModelAnswer(document=opened.handle, model=opened.document.model)
 
     def _model_file(
-        self, request: p.ModelOpen | p.ModelDimensions
+        self, request: p.ModelFileRequest[Any, Any]
     ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
         """Return a model's file, and the folder that goes with it where it came by value."""
         if request.content is not None:
@@ -254,9 +258,8 @@ class Engine:
         self._documents[opened.handle] = opened
         return opened
 
-    def document_close(self, request: p.DocumentClose) -> None:
+    def document_close(self, opened: OpenDocument, request: p.DocumentClose) -> None:
         """Forget a document; its run, if it has one, is stopped."""
-        opened = self.document(request.document)
         if opened.running is not None:
             self._pipeline.cancel(opened.running)
         self._forget_document(opened)
@@ -277,9 +280,8 @@ class Engine:
         except KeyError:
             raise UsageError(f"there is no open document {handle!r}") from None
 
-    def enumerate(self, request: p.Enumerate) -> p.CandidatesAnswer:
+    def enumerate(self, opened: OpenDocument, request: p.Enumerate) -> p.CandidatesAnswer:
         """Find the document's candidates, with the costs that are stored; nothing is measured."""
-        opened = self.document(request.document)
         opened.take(self._side_job(opened.job(request)))
         return p.CandidatesAnswer(candidates=tuple(opened.document.candidates))
 
@@ -298,14 +300,14 @@ class Engine:
         together = answers.shapes_list(opened)
         return p.ModelAnswer(document=opened.handle, model=document.model, shapes=together.entries)
 
-    def session_continue(self, request: p.SessionContinue) -> None:
+    def session_continue(self, opened: OpenDocument, request: p.SessionContinue) -> None:
         """Take over what a session's file holds of a model, if there is one, to save to it again.
 
         Raises:
             UsageError: What is at ``path`` is no session of this model; or the model is open for
                 one shape, and the file holds one other shape.
         """
-        opened, path = self.document(request.document), user_path(request.path)
+        path = user_path(request.path)
         held = earlier_session(path)
         opened.goes_on_in(path, held)
         if held is None:
@@ -335,17 +337,15 @@ class Engine:
             for member in members:
                 member.together, member.document.shapes = members, []
 
-    def session_save(self, request: p.SessionSave) -> p.Exported:
+    def session_save(self, opened: OpenDocument, request: p.SessionSave) -> p.Exported:
         """Write a document to a session's file."""
-        opened = self.document(request.document)
         opened.save(user_path(request.path))
         return p.Exported(path=request.path)
 
     # -- runs --------------------------------------------------------------------------
 
-    def run_start(self, request: p.RunStart) -> p.RunStarted:
+    def run_start(self, opened: OpenDocument, request: p.RunStart) -> p.RunStarted:
         """Start a run in a thread of its own; UsageError while another is under way."""
-        opened = self.document(request.document)
         request = msgspec.structs.replace(request, run=_new_id())
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
@@ -386,7 +386,6 @@ class Engine:
             if isinstance(event, RunUpdate):
                 self._take(opened, event, settings)
                 return
-            assert isinstance(event, Event)
             if isinstance(event, Measured):
                 opened.put_cost(event.candidate, event.cost)
             if isinstance(event, Provisional):
@@ -433,9 +432,9 @@ class Engine:
         if timed and [each.pin for each in run.pins] == [pin.written for pin in now.pins]:
             run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included
 
-    def run_cancel(self, request: p.RunCancel) -> None:
+    def run_cancel(self, opened: OpenDocument, request: p.RunCancel) -> None:
         """Stop a document's run at once, or with the best placement so far; ``done`` follows."""
-        running = self.document(request.document).running
+        running = opened.running
         if running is None:
             return
         if request.keep:
@@ -462,9 +461,8 @@ class Engine:
         """Stop whatever the pipeline does (Ctrl-C on the command line); False: it did nothing."""
         return any([client.cancel() for client in (self._pipeline, self._side)])
 
-    def measure_now(self, request: p.MeasureNow) -> p.CandidatesAnswer:
+    def measure_now(self, opened: OpenDocument, request: p.MeasureNow) -> p.CandidatesAnswer:
         """Measure chosen operators as one partition; UsageError while a run is under way."""
-        opened = self.document(request.document)
         if not request.nodes:
             raise UsageError("measure.now needs the operators that are to be measured")
         for node in request.nodes:
@@ -472,26 +470,21 @@ class Engine:
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
-        def on_event(event: object) -> None:
-            assert isinstance(event, Event)
-            self._listener(opened.handle, event)
-
         job = replace(opened.job(request), settings=opened.document.settings)
-        answer = self._pipeline.job(job, ticket=_TICKET.get(), on_event=on_event)
+        tell = partial(self._listener, opened.handle)
+        answer = self._pipeline.job(job, ticket=_TICKET.get(), on_event=tell)
         opened.put_measured(answer.candidates)
         return answer
 
-    def inside_get(self, request: p.InsideQuery) -> InsideAnswer:
+    def inside_get(self, opened: OpenDocument, request: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
-        opened = self.document(request.document)
         if request.node is not None:
             opened.must_have(request.node)
         candidate = opened.candidate(request.candidate) if request.candidate is not None else None
         return self._side_job(replace(opened.job(request), candidate=candidate))
 
-    def export_artifact(self, request: p.ExportArtifact) -> p.Exported:
+    def export_artifact(self, opened: OpenDocument, request: p.ExportArtifact) -> p.Exported:
         """Write a run's placement to a folder, or return it as an archive's bytes."""
-        opened = self.document(request.document)
         run = opened.run(request.run)
         if run.placement is None:
             raise UsageError(f"run {request.run} has no placement to export")
@@ -501,15 +494,13 @@ class Engine:
             )
         return self._side_job(replace(opened.job(request), runs=(run,), out=request.path))
 
-    def profile_make(self, request: p.ProfileMake) -> Run:
+    def profile_make(self, opened: OpenDocument, request: p.ProfileMake) -> Run:
         """Profile a document's model in a runtime; its layers are a run from now on."""
-        opened = self.document(request.document)
         threads = request.settings.threads or physical_cores()
         return self._add_profile(opened, *self._side_job(opened.job(request)), threads)
 
-    def profile_read(self, request: p.ProfileRead) -> Run:
+    def profile_read(self, opened: OpenDocument, request: p.ProfileRead) -> Run:
         """Add what a runtime's tools wrote of a document's model to its runs."""
-        opened = self.document(request.document)
         job = Job(request=request, path=str(user_path(request.path).resolve()))
         return self._add_profile(opened, *self._side_job(job))
 
@@ -521,14 +512,13 @@ class Engine:
             opened.document.runs.append(run)
         return run
 
-    def annotate(self, request: p.Annotate) -> None:
+    def annotate(self, opened: OpenDocument, request: p.Annotate) -> None:
         """Write a document's model to a file, with metadata by the names of its nodes."""
-        job = self.document(request.document).job(request)
+        job = opened.job(request)
         self._side_job(replace(job, out=request.out))
 
-    def export_shapes(self, request: p.ExportShapes) -> p.Exported:
+    def export_shapes(self, opened: OpenDocument, request: p.ExportShapes) -> p.Exported:
         """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
-        opened = self.document(request.document)
         placed: list[tuple[OpenDocument, Run]] = []
         for member in opened.all_shapes:
             run = member.placed_run
@@ -561,12 +551,12 @@ def _new_id() -> str:
     return "r" + uuid.uuid4().hex[:8]
 
 
-def _from_records(answer: Callable[[OpenDocument, Any], Any]) -> Callable[[Engine, Any], Any]:
+def _from_records(answer: Callable[[OpenDocument, Any], Any]) -> Callable[..., Any]:
     """Return the handler of a request that is answered from a document's records."""
-    return lambda engine, request: answer(engine.document(request.document), request)
+    return lambda _, opened, request: answer(opened, request)
 
 
-HANDLERS: dict[type[Request[Any]], Callable[[Engine, Any], Any]] = {
+HANDLERS: dict[type[Request[Any]], Callable[..., Any]] = {
     p.Hello: Engine.hello,
     p.ToolchainsList: Engine.toolchains_list,
     p.ModelOpen: Engine.model_open,
@@ -599,4 +589,5 @@ HANDLERS: dict[type[Request[Any]], Callable[[Engine, Any], Any]] = {
     p.SessionSave: Engine.session_save,
     p.SessionContinue: Engine.session_continue,
 }
-"""What serves each request; the server itself does ``request.cancel``."""
+"""What serves each request: called with the engine, with the document that the request names, if
+it names one, and with the request. The server itself does ``request.cancel``."""

@@ -207,9 +207,7 @@ class Document(QObject):
             then: Called with them.
             failed: Called with a sentence where the engine cannot tell.
         """
-        model = (
-            protocol.ModelOpen(path=self.model.path) if self.model is not None else None
-        ) or self._model_file()
+        model = protocol.ModelOpen(path=self.model.path) if self.model else self._model_file()
         if model is not None:
             wanted = protocol.ModelDimensions(
                 path=model.path, content=model.content, name=model.name
@@ -272,8 +270,7 @@ class Document(QObject):
             self.session_path = path
         # An engine that was started anew opens it again: what was chosen since then stays.
         self._restore_settings = self.graph is None
-        params = protocol.SessionOpen(path=path)
-        self.requests.send(params, self._admitted, topic="open")
+        self.requests.send(protocol.SessionOpen(path=path), self._admitted, topic="open")
 
     def _admitted(self, answer: protocol.ModelAnswer) -> None:
         self.requests.handle = answer.document
@@ -290,8 +287,7 @@ class Document(QObject):
             then: Called when the graph and the runs have arrived.
         """
         arrived = partial(self._graph_arrived, keep_pins=keep_pins, then=then)
-        params = protocol.GraphGet(document=self.handle)
-        self.requests.send(params, arrived, topic="graph")
+        self.requests.send(protocol.GraphGet(document=self.handle), arrived, topic="graph")
 
     def _graph_arrived(
         self, answer: protocol.GraphAnswer, *, keep_pins: bool, then: Callable[[], None]
@@ -342,8 +338,7 @@ class Document(QObject):
                 then()
 
         self.runs.delete_hidden()
-        params = protocol.SessionSave(document=self.handle, path=path)
-        self.requests.send(params, saved)
+        self.requests.send(protocol.SessionSave(document=self.handle, path=path), saved)
 
     def save_recovery_copy(self, path: str) -> None:
         """Write a recovery copy; a failure is a line in the log, not a banner."""
@@ -351,8 +346,7 @@ class Document(QObject):
         def failed(reason: str) -> None:
             self.log.add("warning", f"No recovery copy could be written: {reason}")
 
-        params = protocol.SessionSave(document=self.handle, path=path)
-        self.requests.send(params, failed=failed)
+        self.requests.send(protocol.SessionSave(document=self.handle, path=path), failed=failed)
 
     def close(self) -> None:
         """Stop listening to the engine, drop awaited answers, and let it free the document."""
@@ -362,8 +356,7 @@ class Document(QObject):
         self.requests.drop_all()
         handles = {self.handle, *(each.document for each in self.shapes.entries)} - {""}
         for handle in sorted(handles) if self.handle else ():
-            closing = protocol.DocumentClose(document=handle)
-            self.requests.send(closing, failed=lambda reason: None)
+            self.requests.send(protocol.DocumentClose(document=handle), failed=lambda reason: None)
 
     # -- the engine's news -------------------------------------------------------------
 

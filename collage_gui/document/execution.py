@@ -97,16 +97,14 @@ class Execution(QObject):
         if self.running and not self.cancelling:
             self.cancelling = True
             self.running_changed.emit()
-            params = protocol.RunCancel(document=self._requests.handle)
-            self._requests.send(params)
+            self._requests.send(protocol.RunCancel(document=self._requests.handle))
 
     def stop_and_keep(self) -> None:
         """End the run with its best placement so far, which is confirmed quickly."""
         if self.running and not self.stopping and not self.cancelling:
             self.stopping = True
             self.running_changed.emit()
-            params = protocol.RunCancel(document=self._requests.handle, keep=True)
-            self._requests.send(params)
+            self._requests.send(protocol.RunCancel(document=self._requests.handle, keep=True))
 
     def show_provisional(self, run: Run) -> None:
         """Take what the run under way has found so far; later stages may improve it.

@@ -212,7 +212,7 @@ def test_what_cannot_be_a_session_is_found_before_the_first_run(
 def test_a_session_that_cannot_be_written_afterwards_loses_no_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def save(engine: Engine, request: p.SessionSave) -> None:
+    def save(*_: object) -> None:
         raise SessionError("no space left")
 
     monkeypatch.setitem(HANDLERS, p.SessionSave, save)
