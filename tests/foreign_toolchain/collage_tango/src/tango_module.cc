@@ -39,7 +39,7 @@ class TangoModule : public PlanModule {
       for (int64_t i = 0; i < step.count; ++i) {
         float x = in[i];
         out[i] = step.what == "tanh" ? std::tanh(x) : step.what == "abs" ? std::fabs(x)
-                                                                           : std::fmax(x, 0.0f);
+                                                                           : x < 0.0f ? 0.0f : x;  // NaN stays
       }
     }
   }
