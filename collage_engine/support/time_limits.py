@@ -58,12 +58,12 @@ library of kernels or the long benchmark of an artifact. Chosen: some ten times 
 with runtimes that have to be compiled first."""
 SHORTEST_RUN_S = 10.0
 """Seconds of the shortest budget within which a run places a model: what a run that is started
-again has at least, what toolchains have for being set up, and what measuring or calibration is
-worth beginning with. Measured: first answers come after 4.4 to 14.4 s ("Budgets" in
-``tests/benchmarks/RESULTS.md``)."""
+again has at least, and what toolchains have for being set up. Measured: first answers come after
+4.4 to 14.4 s ("Budgets" in ``tests/benchmarks/RESULTS.md``)."""
 LEAST_S = SHORTEST_RUN_S / 2
-"""Seconds that a step gets however little time its run has left: of the shortest run one such step
-leaves as much for the rest. An answer takes less than one, and a first one may load a library."""
+"""Seconds that a step gets however little time its run has left, and what measuring or calibration
+is worth beginning with: of the shortest run one such step leaves as much for the rest. An answer
+takes less than one, and a first one may load a library."""
 
 WEIGHTS_BYTES_PER_S = 10e6
 """Bytes of weights a second that a step gets through at the least; chosen: a tenth of what a hard

@@ -7,7 +7,7 @@ import statistics
 import time
 from collections.abc import Callable
 
-from collage_engine.support.time_limits import SHORTEST_RUN_S, STEP_SHARE, Flag
+from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
 
 SETTLE_S = 3.0
@@ -74,9 +74,9 @@ class RaceClock:
 
         It gets no less than is worth beginning with; 0 where even all of them are less.
         """
-        if self.to_improve_s < SHORTEST_RUN_S:
+        if self.to_improve_s < LEAST_S:
             return 0.0
-        return max(SHORTEST_RUN_S, STEP_SHARE * self.to_improve_s)
+        return max(LEAST_S, STEP_SHARE * self.to_improve_s)
 
     @property
     def entering_s(self) -> float:

@@ -40,7 +40,7 @@ from collage_engine.run.stages.enumerate import (
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import Cancelled, InfeasibleError, MeasureError
-from collage_engine.support.time_limits import SHORTEST_RUN_S
+from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
@@ -89,10 +89,10 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
 def test_a_step_has_half_of_the_time_and_no_less_than_is_worthwhile(tmp_path: Path) -> None:
     with Race(Script().runner(tmp_path), clock=lambda: 0.0) as race:
         kept_s = 3 / 2  # a third of the time, where little is left
-        race.clock.ends_at = kept_s * (SHORTEST_RUN_S - 1)
+        race.clock.ends_at = kept_s * (LEAST_S - 1)
         assert race.clock.for_step_s == 0.0
-        race.clock.ends_at = kept_s * SHORTEST_RUN_S
-        assert race.clock.for_step_s == SHORTEST_RUN_S
+        race.clock.ends_at = kept_s * LEAST_S
+        assert race.clock.for_step_s == LEAST_S
         race.clock.ends_at = 600.0
         assert race.clock.for_step_s == race.clock.to_improve_s / 2
 
