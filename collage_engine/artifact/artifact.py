@@ -307,7 +307,7 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
 
 
 def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
-    """Returns what an artifact needs beside its files and TVM's runtime: Python, for some parts."""
+    """Return what an artifact needs beside its files and TVM's runtime: Python, for some parts."""
     return [
         {
             "what": "python",
@@ -327,7 +327,7 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
 
 
 def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:
-    """Returns the licence files of the packages that the libraries came from, by library name."""
+    """Return the licence files of the packages that the libraries came from, by library name."""
     wanted = {Path(library.file).resolve(): library.name for library in libraries}
     names = {path.name for path in wanted}
     found: dict[str, list[Path]] = {}

@@ -50,12 +50,12 @@ LARGEST = 0x7F800000
 
 
 def rounded(x: Any) -> Any:
-    """Returns a float32 tensor as bfloat16 numbers, to the nearest, half to even."""
+    """Return a float32 tensor as bfloat16 numbers, to the nearest, half to even."""
     return te.compute(x.shape, lambda *i: upper_half(x(*i)), name="rounded")
 
 
 def upper_half(value: Expr) -> Expr:
-    """Returns the nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
+    """Return the nearest bfloat16 number of a float32 one, as ``uint16``; no number stays none."""
     bits = tirx.call_intrin("uint32", "tirx.reinterpret", value)
 
     def u32(number: int) -> Expr:
@@ -69,18 +69,18 @@ def upper_half(value: Expr) -> Expr:
 
 
 def real(bits: Expr) -> Expr:
-    """Returns the float32 number whose upper half this is."""
+    """Return the float32 number whose upper half this is."""
     wide = bits.astype("uint32") << tirx.const(16, "uint32")
     return tirx.call_intrin("float32", "tirx.reinterpret", wide)
 
 
 def widened(x: Any) -> Any:
-    """Returns a tensor of bfloat16 numbers in float32."""
+    """Return a tensor of bfloat16 numbers in float32."""
     return te.compute(x.shape, lambda *i: real(x(*i)), name="widened")
 
 
 def of_upper_half(value: Expr) -> Expr | None:
-    """Returns what ``upper_half`` makes this value of; None for other values."""
+    """Return what ``upper_half`` makes this value of; None for other values."""
     if isinstance(value, prim.Let):  # what is rounded is read several times, so it has a name
         return value.value if value.var.same_as(of_upper_half(value.body)) else None
     for node in walk(value):

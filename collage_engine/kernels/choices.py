@@ -33,7 +33,7 @@ class Choices:
     """The record of each problem that was asked for, by its workload; the tuner reads it."""
 
     def plan(self, workload: str, description: dict[str, Any]) -> dict[str, Any]:
-        """Returns the plan chosen for an anchor; empty when its schedule shall decide itself."""
+        """Return the plan chosen for an anchor; empty when its schedule shall decide itself."""
         self.asked[workload] = description
         return dict(self.table.get(workload, {}))
 
@@ -56,7 +56,7 @@ def using(choices: Choices) -> Iterator[Choices]:
 
 
 def plan_for(workload: str, description: dict[str, Any]) -> dict[str, Any]:
-    """Returns what the table in use says of an anchor's workload."""
+    """Return what the table in use says of an anchor's workload."""
     current = _current.get()
     return current.plan(workload, description) if current is not None else {}
 
@@ -66,7 +66,7 @@ TUNED = ("tuned", "yes")
 
 
 def choices_of(instance: ToolchainInstance) -> Choices:
-    """Returns the table that an instance is lowered with, an empty one without tuning.
+    """Return the table that an instance is lowered with, an empty one without tuning.
 
     Raises:
         ToolchainError: The table's file is gone.
@@ -78,14 +78,14 @@ def choices_of(instance: ToolchainInstance) -> Choices:
 
 
 def digest_of(table: Mapping[str, Choice]) -> str:
-    """Returns sixteen hexadecimal digits that equal tables share; "" for an empty table."""
+    """Return sixteen hexadecimal digits that equal tables share; "" for an empty table."""
     if not table:
         return ""
     return hashlib.sha256(_text(table).encode()).hexdigest()[:16]
 
 
 def write_table(table: Mapping[str, Choice]) -> str:
-    """Writes a table to the cache folder and returns the hash by which an instance names it.
+    """Write a table to the cache folder and return the hash by which an instance names it.
 
     Returns:
         The hash (see ``digest_of``); an empty text for an empty table, which is not written.
@@ -102,7 +102,7 @@ def write_table(table: Mapping[str, Choice]) -> str:
 
 
 def read_table(digest: str) -> dict[str, Choice]:
-    """Returns the table that a hash names; an empty one for an empty hash.
+    """Return the table that a hash names; an empty one for an empty hash.
 
     Raises:
         ToolchainError: The table's file is gone, or cannot be read.

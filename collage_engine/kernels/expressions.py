@@ -69,7 +69,7 @@ class NotUnderstood(Exception):
 
 
 def call_name(call: Call) -> str:
-    """Returns ``exp`` for a call of the intrinsic ``tirx.exp``; an empty text for other calls."""
+    """Return ``exp`` for a call of the intrinsic ``tirx.exp``; an empty text for other calls."""
     if not isinstance(call.op, Op):
         return ""
     return str(call.op.name).rsplit(".", 1)[-1]
@@ -104,7 +104,7 @@ def children(e: Expr) -> tuple[Expr, ...]:
 
 
 def walk(e: Expr) -> Iterator[Expr]:
-    """Yields the expression and everything in it, before its parts."""
+    """Yield the expression and everything in it, before its parts."""
     stack = [e]
     while stack:
         node = stack.pop()
@@ -113,7 +113,7 @@ def walk(e: Expr) -> Iterator[Expr]:
 
 
 def loads(e: Expr) -> Iterator[TensorLoad]:
-    """Returns all loads of an expression."""
+    """Return all loads of an expression."""
     return (n for n in walk(e) if isinstance(n, TensorLoad))
 
 
@@ -136,7 +136,7 @@ def nesting(e: Expr) -> int:
 
 
 def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
-    """Returns the expression with nodes replaced, the outermost first.
+    """Return the expression with nodes replaced, the outermost first.
 
     Args:
         e: The expression.
@@ -175,7 +175,7 @@ def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
 
 
 def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:
-    """Returns the expression with variables replaced; an int becomes a constant of type int64."""
+    """Return the expression with variables replaced; an int becomes a constant of type int64."""
 
     def replace(node: Expr) -> Expr | None:
         if not isinstance(node, Var) or node not in values:
@@ -211,7 +211,7 @@ def equal(a: Expr, b: Expr) -> bool:
 
 
 def coefficient(index: Expr, var: Var) -> int | None:
-    """Returns the constant by which ``var`` enters a linear index.
+    """Return the constant by which ``var`` enters a linear index.
 
     None when it is not linear in it.
     """

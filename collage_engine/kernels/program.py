@@ -54,7 +54,7 @@ class Stage:
         return self.combiner is not None
 
     def at(self, indices: list[Any]) -> Expr:
-        """Returns the value at other indices (plain stages only)."""
+        """Return the value at other indices (plain stages only)."""
         return substitute(self.value, dict(zip(self.axes, indices, strict=True)))
 
 
@@ -76,28 +76,28 @@ class Program:
         return any(buffer.same_as(p) for p in self.parameters)
 
     def readers(self, buffer: Any) -> list[Stage]:
-        """Returns the stages that read a buffer."""
+        """Return the stages that read a buffer."""
         return [s for s in self.stages if any(v.source.same_as(buffer) for v in loads(s.value))]
 
     def with_stages(self, stages: list[Stage]) -> Program:
-        """Returns the same kernel with other stages."""
+        """Return the same kernel with other stages."""
         return replace(self, stages=tuple(stages))
 
 
 def extent(value: Any) -> int:
-    """Returns a size as a number; ``NotUnderstood`` where it is not known when compiling."""
+    """Return a size as a number; ``NotUnderstood`` where it is not known when compiling."""
     if not isinstance(value, tirx.IntImm):
         raise NotUnderstood("a size that is not known when compiling")
     return int(value.value)
 
 
 def shape_of(buffer: Any) -> tuple[int, ...]:
-    """Returns the shape of a buffer."""
+    """Return the shape of a buffer."""
     return tuple(extent(e) for e in buffer.shape)
 
 
 def read_program(func: tirx.PrimFunc) -> Program:
-    """Returns the stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
+    """Return the stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
         raise NotUnderstood("a function without blocks")
@@ -137,7 +137,7 @@ def _is_shift(program: Program, stage: Stage) -> bool:
 
 
 def _stage(statement: Any) -> Stage:
-    """Returns the stage that one block and the loops around it compute."""
+    """Return the stage that one block and the loops around it compute."""
     realize, loops, extents = _loops_of(statement)
     block = realize.block
     spatial, reduced, size = _block_axes(realize, loops, extents)
@@ -176,7 +176,7 @@ def _stage(statement: Any) -> Stage:
 
 
 def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
-    """Returns a block that stores one element, with the variables and extents of its loops."""
+    """Return a block that stores one element, with the variables and extents of its loops."""
     loops: list[Var] = []
     extents: list[int] = []
     while isinstance(statement, tirx.For):
@@ -200,7 +200,7 @@ def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
 def _block_axes(
     realize: Any, loops: list[Var], extents: list[int]
 ) -> tuple[list[Var], list[Var], dict[Var, int]]:
-    """Returns a block's spatial axes, its reduction axes, and the extent of each."""
+    """Return a block's spatial axes, its reduction axes, and the extent of each."""
     spatial: list[Var] = []
     reduced: list[Var] = []
     size: dict[Var, int] = {}
@@ -223,7 +223,7 @@ def _block_axes(
 
 
 def _output_axes(write: Any, spatial: list[Var], size: dict[Var, int]) -> list[Var]:
-    """Returns the axes of the output in its order.
+    """Return the axes of the output in its order.
 
     A unit axis that has none gets a new variable.
     """
@@ -246,7 +246,7 @@ SHIFT = "shift"
 
 
 def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
-    """Returns what ``C[i] = combine(C[i], term)`` combines with, and the term."""
+    """Return what ``C[i] = combine(C[i], term)`` combines with, and the term."""
     for name, kind in COMBINERS.items():
         if type(value) is kind:
             for accumulator, term in ((value.a, value.b), (value.b, value.a)):
@@ -263,7 +263,7 @@ def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
 
 
 def combine(name: str, total: Expr, term: Expr) -> Expr:
-    """Returns two values combined: added, multiplied, or the larger or smaller of them."""
+    """Return two values combined: added, multiplied, or the larger or smaller of them."""
     if name == SHIFT:
         return prim.Max(total, term)
     kind = COMBINERS[name]
@@ -284,7 +284,7 @@ def _is_axis(index: Expr, axis: Var, size: int) -> bool:
 
 
 def inline(program: Program, keep: Any = lambda stage: False) -> Program:
-    """Puts plain stages into their readers, as long as that repeats nothing expensive.
+    """Put plain stages into their readers, as long as that repeats nothing expensive.
 
     Kept apart are reductions, anchors, outputs and what ``keep`` asks for; expensive values that
     are read by more than one stage, by a reduction more than once per element, or at other places

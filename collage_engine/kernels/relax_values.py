@@ -14,7 +14,7 @@ ANCHOR = {"op_pattern": 4}
 
 
 def static_shape(e: Expr) -> tuple[int, ...] | None:
-    """Returns the tensor's shape when all of it is known."""
+    """Return the tensor's shape when all of it is known."""
     shape = getattr(e.ty, "shape", None)
     if shape is None:
         return None
@@ -26,13 +26,13 @@ def static_shape(e: Expr) -> tuple[int, ...] | None:
 
 
 def dtype_of(e: Expr) -> str:
-    """Returns the element type of a tensor."""
+    """Return the element type of a tensor."""
     dtype = e.ty.dtype
     return str(getattr(dtype, "dtype", dtype))
 
 
 def constant_of(e: Expr) -> np.ndarray | None:
-    """Returns the array of a constant; None for other expressions."""
+    """Return the array of a constant; None for other expressions."""
     return e.value.numpy() if isinstance(e, GenericConst) else None
 
 
@@ -62,7 +62,7 @@ def with_variables(e: Any, of: Callable[[Any], Any]) -> Any:
 def float_operands(
     call: Call,
 ) -> tuple[tuple[int, ...], np.ndarray, tuple[int, ...]] | None:
-    """Returns the operands of a product in one of ``FLOATS`` with a constant weight.
+    """Return the operands of a product in one of ``FLOATS`` with a constant weight.
 
     Returns:
         The shape of the data, the weight and the shape of the result; None for other products.
@@ -78,26 +78,26 @@ def float_operands(
 
 
 def widened(tensor: Any) -> Any:
-    """Returns a TE tensor in single precision."""
+    """Return a TE tensor in single precision."""
     if str(tensor.dtype) == "float32":
         return tensor
     return te.compute(tensor.shape, lambda *i: tensor(*i).astype("float32"), name="widened")
 
 
 def narrowed(tensor: Any, dtype: str) -> Any:
-    """Returns a TE tensor in the type that is asked for."""
+    """Return a TE tensor in the type that is asked for."""
     if str(tensor.dtype) == dtype:
         return tensor
     return te.compute(tensor.shape, lambda *i: tensor(*i).astype(dtype), name="narrowed")
 
 
 def const(array: np.ndarray) -> Expr:
-    """Returns an array as a Relax constant."""
+    """Return an array as a Relax constant."""
     return relax.const(np.ascontiguousarray(array), str(array.dtype))
 
 
 def both_sides(padding: Sequence[int], dims: int) -> tuple[int, ...]:
-    """Returns the padding before every spatial axis, then behind every one, from TVM's short forms.
+    """Return the padding before every spatial axis, then behind every one, from TVM's short forms.
 
     Args:
         padding: One number for all, one for each axis, or all of them.

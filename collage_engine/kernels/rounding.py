@@ -14,7 +14,7 @@ import numpy as np
 
 
 def balanced(weights: np.ndarray) -> np.ndarray:
-    """Rounds float32 ``[rows, summands]`` to bfloat16 numbers (in float32).
+    """Round float32 ``[rows, summands]`` to bfloat16 numbers (in float32).
 
     Their errors sum to about 0 in every row.
     """

@@ -58,7 +58,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     """
 
     def to_record(self) -> Record:
-        """Returns the parameters as JSON values, without those that the rule estimates itself."""
+        """Return the parameters as JSON values, without those that the rule estimates itself."""
         record: Record = msgspec.to_builtins(self)
         return record
 
@@ -89,7 +89,7 @@ class Problem(Protocol):
 
 
 def workload_of(problem: Any, machine: Any) -> str:
-    """Returns a line of text that equal problems on as many threads share, in every process."""
+    """Return a line of text that equal problems on as many threads share, in every process."""
 
     def text(value: Any) -> str:
         return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
@@ -139,10 +139,10 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def default(self, problem: ProblemT, machine: MachineT) -> PlanT:
-        """Returns the plan that the rule's own cost model prefers; it passes ``check``."""
+        """Return the plan that the rule's own cost model prefers; it passes ``check``."""
 
     def neighbours(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> Iterator[PlanT]:
-        """Yields plans that differ from ``plan`` in one respect, those that matter most first.
+        """Yield plans that differ from ``plan`` in one respect, those that matter most first.
 
         This is the rule's tuning space: the tuner tries what is yielded here and goes on from what
         is faster.
@@ -158,7 +158,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
         return iter(())
 
     def check(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> None:
-        """Checks a plan against the problem's sizes and the machine's registers.
+        """Check a plan against the problem's sizes and the machine's registers.
 
         Raises:
             PlanError: The plan cannot be followed.
@@ -168,7 +168,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     def pack(
         self, problem: ProblemT, plan: PlanT, machine: MachineT, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns a constant operand in the order in which the kernel reads it.
+        """Return a constant operand in the order in which the kernel reads it.
 
         Args:
             problem: The problem whose kernel is written.
@@ -191,7 +191,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def write(self, problem: ProblemT, plan: PlanT, epilogue: Any) -> Any:
-        """Returns the loops of the kernel as a TIR statement.
+        """Return the loops of the kernel as a TIR statement.
 
         Args:
             problem: The problem, as the note on the block has it.
@@ -215,19 +215,19 @@ class Decision(Generic[ProblemT, PlanT]):
         return f"{self.rule.name}: {self.plan.name}"
 
     def to_record(self) -> Record:
-        """Returns the choice as JSON values: the rule's name beside the plan's parameters."""
+        """Return the choice as JSON values: the rule's name beside the plan's parameters."""
         return {RULE: self.rule.name, **self.plan.to_record()}
 
     def pack(self, machine: Any, weight: np.ndarray) -> np.ndarray:
-        """Returns the weight as the kernel reads it."""
+        """Return the weight as the kernel reads it."""
         return self.rule.pack(self.problem, self.plan, machine, weight)
 
     def reference(self, *operands: Any) -> Any:
-        """Returns the plain computation over packed operands."""
+        """Return the plain computation over packed operands."""
         return self.rule.reference(self.problem, self.plan, *operands)
 
     def write(self, epilogue: Any) -> Any:
-        """Returns the kernel's loops."""
+        """Return the kernel's loops."""
         return self.rule.write(self.problem, self.plan, epilogue)
 
 
@@ -248,7 +248,7 @@ class Registry:
         return iter(self._rules)
 
     def rule(self, name: str) -> KernelRule[Any, Any, Any]:
-        """Returns the rule of that name.
+        """Return the rule of that name.
 
         Raises:
             PlanError: There is none.
@@ -259,7 +259,7 @@ class Registry:
         return found
 
     def matching(self, problem: Any, machine: Any) -> list[KernelRule[Any, Any, Any]]:
-        """Returns all rules that can write the problem's kernel, in order."""
+        """Return all rules that can write the problem's kernel, in order."""
         return [
             rule
             for rule in self._rules
@@ -267,7 +267,7 @@ class Registry:
         ]
 
     def default(self, problem: Any, machine: Any) -> Decision[Any, Any] | None:
-        """Returns what is done without tuning: the first worthwhile rule with its default plan.
+        """Return what is done without tuning: the first worthwhile rule with its default plan.
 
         Args:
             problem: What is to be computed.
@@ -286,7 +286,7 @@ class Registry:
     def decide(
         self, problem: Any, machine: Any, record: Mapping[str, Any] | None = None
     ) -> Decision[Any, Any] | None:
-        """Returns the decision of a tuned choice's record; the default without a record.
+        """Return the decision of a tuned choice's record; the default without a record.
 
         Raises:
             PlanError: The record names no rule that matches, or its plan cannot be followed.
@@ -307,7 +307,7 @@ class Registry:
     def neighbours(
         self, decision: Decision[Any, Any], machine: Any
     ) -> Iterator[Decision[Any, Any]]:
-        """Yields the rule's other plans, then the defaults of the other rules that match."""
+        """Yield the rule's other plans, then the defaults of the other rules that match."""
         rule, problem = decision.rule, decision.problem
         for plan in rule.neighbours(problem, decision.plan, machine):
             yield Decision(rule, problem, plan)
@@ -316,7 +316,7 @@ class Registry:
                 yield Decision(other, problem, other.default(problem, machine))
 
     def problem(self, record: Mapping[str, Any]) -> Any:
-        """Returns the problem of a record, whichever of the rules' kinds it is.
+        """Return the problem of a record, whichever of the rules' kinds it is.
 
         Raises:
             msgspec.ValidationError: No rule has such problems.
@@ -338,17 +338,17 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def note(rule: KernelRule[Any, Any, Any], problem: Any, plan: Plan) -> dict[str, str]:
-    """Returns the annotation for the block that adds up, for ``te.compute(attrs=…)``."""
+    """Return the annotation for the block that adds up, for ``te.compute(attrs=…)``."""
     written = {"rule": rule.name, "problem": problem, "plan": plan}
     return {ANNOTATION: msgspec.json.encode(written, order="sorted").decode()}
 
 
 def read_note(annotations: Mapping[str, Any]) -> Note | None:
-    """Returns the note among a block's annotations, if there is one."""
+    """Return the note among a block's annotations, if there is one."""
     return decode(str(annotations[ANNOTATION]), Note) if ANNOTATION in annotations else None
 
 
 def decision_of(found: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
-    """Returns the decision that a note of this rule stands for."""
+    """Return the decision that a note of this rule stands for."""
     problem: Any = convert(found.problem, rule.problem_type)
     return Decision(rule, problem, convert(found.plan, rule.plan_type))

@@ -69,7 +69,7 @@ RULES = Registry(
 
 
 def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
-    """Returns the rule and plan for a problem: those of the tuned table in use, else the default.
+    """Return the rule and plan for a problem: those of the tuned table in use, else the default.
 
     The table learns that the problem was asked for, which is how the tuner finds what there is to
     tune.
@@ -115,7 +115,7 @@ _kernels: dict[tuple[int, Cpu], Kernel] = {}
 
 
 def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
-    """Returns the scheduled form of a fused PrimFunc.
+    """Return the scheduled form of a fused PrimFunc.
 
     Equal functions are scheduled once a process.
     """
@@ -142,7 +142,7 @@ def worth_sharing(program: Program, cpu: Cpu) -> bool:
 
 
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
-    """Writes a kernel by the rule that its note names, else by one for whole programs.
+    """Write a kernel by the rule that its note names, else by one for whole programs.
 
     Only ``NotUnderstood`` makes a rule give way to a more general one, and at last to TVM's plain
     loops; any other error is a defect and is raised.
@@ -171,7 +171,7 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
 
 
 def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu) -> Kernel:
-    """Returns the kernel by the decision that the anchor's note holds."""
+    """Return the kernel by the decision that the anchor's note holds."""
     assert anchor.note is not None
     decision = decision_of(anchor.note, RULES.rule(anchor.note.rule))
     read = [access.source for access in loads(anchor.value)]
@@ -186,13 +186,13 @@ def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu
 
 
 def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
-    """Returns TVM's plain loops and logs it: they are tens of times slower than our kernels."""
+    """Return TVM's plain loops and logs it: they are tens of times slower than our kernels."""
     _log.info("a kernel of %d parameters runs unscheduled: %s", len(function.params), reason)
     return _kernel(function, None, UNSCHEDULED, reason)
 
 
 def _kernel(plain: tirx.PrimFunc, body: Any, name: str, reason: str = "") -> Kernel:
-    """Returns a PrimFunc of the plain one's parameters with this body; without one, its own loops.
+    """Return a PrimFunc of the plain one's parameters with this body; without one, its own loops.
 
     Args:
         plain: The unscheduled function.

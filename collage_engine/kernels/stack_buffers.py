@@ -32,7 +32,7 @@ LINE_BYTES = 64
 
 
 def _kept(statement: Any) -> Any:
-    """Returns a statement with all its buffers of scope ``local`` annotated, its stack aligned."""
+    """Return a statement with all its buffers of scope ``local`` annotated, its stack aligned."""
     if isinstance(statement, tirx.SeqStmt):
         return tirx.SeqStmt([_kept(each) for each in statement.seq])
     if isinstance(statement, tirx.For):
@@ -59,7 +59,7 @@ def _kept(statement: Any) -> Any:
 
 
 def _aligned(body: Any) -> Any:
-    """Returns the body of a function behind a buffer of a cache line on its stack.
+    """Return the body of a function behind a buffer of a cache line on its stack.
 
     It is prefetched, which costs an instruction, so that LLVM does not drop it.
     """
@@ -73,7 +73,7 @@ def _keep_on_stack(function: tirx.PrimFunc, *_: Any) -> tirx.PrimFunc:
 
 
 def _pipeline() -> tuple[Any, Any, Any]:
-    """Returns TVM's passes for all functions, for those of the host, and for those of devices."""
+    """Return TVM's passes for all functions, for those of the host, and for those of devices."""
     passes, finish_host, finish_device = default_s_tir_pipeline()
     return (
         passes,

@@ -22,7 +22,7 @@ Body: TypeAlias = Callable[..., Stmt]
 
 
 def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i") -> Stmt:
-    """Returns a loop from 0; an extent of 1 leaves no loop (the variable is the number 0).
+    """Return a loop from 0; an extent of 1 leaves no loop (the variable is the number 0).
 
     Args:
         extent: How often the body is done.
@@ -37,7 +37,7 @@ def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i
 
 
 def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
-    """Returns a serial loop whose extent may be an expression."""
+    """Return a serial loop whose extent may be an expression."""
     known = constant_value(extent)
     if known is not None:
         return loop(known, body, name=name) if known else seq()
@@ -46,22 +46,22 @@ def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
 
 
 def parallel(extent: int, body: Body, name: str = "task") -> Stmt:
-    """Returns a loop whose iterations the runtime's threads share."""
+    """Return a loop whose iterations the runtime's threads share."""
     return loop(extent, body, ForKind.PARALLEL, name)
 
 
 def unrolled(extent: int, body: Body, name: str = "u") -> Stmt:
-    """Returns a loop that the code generator writes out."""
+    """Return a loop that the code generator writes out."""
     return loop(extent, body, ForKind.UNROLLED, name)
 
 
 def vectorized(extent: int, body: Body, name: str = "lane") -> Stmt:
-    """Returns a loop whose iterations are the lanes of vectors."""
+    """Return a loop whose iterations are the lanes of vectors."""
     return loop(extent, body, ForKind.VECTORIZED, name)
 
 
 def nest(extents: Sequence[int], body: Callable[..., Stmt], kind: ForKind = ForKind.SERIAL) -> Stmt:
-    """Returns nested loops over a box, the last extent innermost.
+    """Return nested loops over a box, the last extent innermost.
 
     Args:
         extents: The extent of each loop; an extent of 1 leaves no loop.
@@ -78,7 +78,7 @@ def nest(extents: Sequence[int], body: Callable[..., Stmt], kind: ForKind = ForK
 
 
 def seq(*statements: Stmt | None) -> Stmt:
-    """Returns statements one after another; None and empty sequences are dropped."""
+    """Return statements one after another; None and empty sequences are dropped."""
     flat: list[Stmt] = []
     for s in statements:
         if isinstance(s, tirx.SeqStmt):
@@ -91,7 +91,7 @@ def seq(*statements: Stmt | None) -> Stmt:
 
 
 def bound(value: Index, body: Body) -> Stmt:
-    """Returns the body with an index computed once and named."""
+    """Return the body with an index computed once and named."""
     if constant_value(value) is not None:
         return body(value)
     var = tirx.Var("at", "int64")
@@ -99,7 +99,7 @@ def bound(value: Index, body: Body) -> Stmt:
 
 
 def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | None:
-    """Returns a branch; a condition known now leaves no branch."""
+    """Return a branch; a condition known now leaves no branch."""
     known = constant_value(condition)
     if known is not None:
         return then if known else otherwise
@@ -107,27 +107,27 @@ def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | No
 
 
 def store(buffer: Any, value: Any, *indices: Index) -> Stmt:
-    """Stores a value at an element of a buffer."""
+    """Store a value at an element of a buffer."""
     return tirx.BufferStore(buffer, value, [int64(i) for i in indices])
 
 
 def load(buffer: Any, *indices: Index) -> Expr:
-    """Reads an element of a buffer."""
+    """Read an element of a buffer."""
     return tirx.BufferLoad(buffer, [int64(i) for i in indices])
 
 
 def local(shape: Sequence[int], dtype: str = "float32", name: str = "acc") -> Any:
-    """Returns a small buffer meant for registers (allocated where ``allocate`` puts it)."""
+    """Return a small buffer meant for registers (allocated where ``allocate`` puts it)."""
     return tirx.decl_buffer([int64(e) for e in shape], dtype, name, scope="local", layout=None)
 
 
 def workspace(shape: Sequence[int], dtype: str = "float32", name: str = "tmp") -> Any:
-    """Returns a buffer in memory; from TVM's per-thread workspace pool unless it is tiny."""
+    """Return a buffer in memory; from TVM's per-thread workspace pool unless it is tiny."""
     return tirx.decl_buffer([int64(e) for e in shape], dtype, name, layout=None)
 
 
 def allocate(buffer: Any) -> Stmt:
-    """Declares the buffer for the statements that follow in the same sequence."""
+    """Declare the buffer for the statements that follow in the same sequence."""
     return tirx.AllocBuffer(buffer)
 
 
@@ -146,12 +146,12 @@ def prefetch(buffer: Any, *indices: Index) -> Stmt:
 
 
 def int64(value: Index) -> Expr:
-    """Returns an index as an expression."""
+    """Return an index as an expression."""
     return tirx.IntImm("int64", value) if isinstance(value, int) else value
 
 
 def f32(value: float) -> Expr:
-    """Returns a float32 constant."""
+    """Return a float32 constant."""
     return tirx.FloatImm("float32", value)
 
 
@@ -163,7 +163,7 @@ def constant_value(value: Any) -> int | None:
 
 
 def split_index(index: Index, extents: Sequence[int]) -> tuple[Any, ...]:
-    """Returns one index over a box as one per extent, the last fastest."""
+    """Return one index over a box as one per extent, the last fastest."""
     parts: list[Any] = []
     rest: Any = index
     for position, extent in enumerate(reversed(extents)):
@@ -195,12 +195,12 @@ def all_of(conditions: Sequence[Any]) -> Any:
 
 
 def divisor(n: int, limit: int) -> int:
-    """Returns the largest divisor of ``n`` that is at most ``limit``."""
+    """Return the largest divisor of ``n`` that is at most ``limit``."""
     return next(d for d in range(min(n, limit), 0, -1) if n % d == 0)
 
 
 def in_vectors(size: int, lanes: int, vector: Callable[[Index, int], Stmt]) -> Stmt:
-    """Returns ``vector(start, width)`` over a run of elements: whole ones, then powers of two."""
+    """Return ``vector(start, width)`` over a run of elements: whole ones, then powers of two."""
     full = size // lanes
     rest = pieces(size - full * lanes, lanes)
     return seq(
@@ -210,7 +210,7 @@ def in_vectors(size: int, lanes: int, vector: Callable[[Index, int], Stmt]) -> S
 
 
 def pieces(extent: int, width: int) -> list[tuple[int, int]]:
-    """Returns (start, size) of vectors that cover ``extent``: full ones, then powers of two."""
+    """Return (start, size) of vectors that cover ``extent``: full ones, then powers of two."""
     result = []
     start = 0
     size = width

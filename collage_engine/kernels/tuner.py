@@ -33,13 +33,13 @@ from collage_engine.support.errors import ToolchainError
 
 
 def build(function: tirx.PrimFunc) -> Any:
-    """Returns the kernel alone, compiled for this machine, as ``module["kernel"]``."""
+    """Return the kernel alone, compiled for this machine, as ``module["kernel"]``."""
     named = tvm.IRModule({"kernel": function.with_attr("global_symbol", "kernel")})
     return tvm.tirx.build(named, tvm.target.Target(cpu_target()), PIPELINE)
 
 
 def difference(want: np.ndarray, got: np.ndarray) -> float:
-    """Returns max|want − got| / max|want|, infinite where infinities or NaN differ."""
+    """Return max|want − got| / max|want|, infinite where infinities or NaN differ."""
     if want.size == 0:
         return 0.0
     a, b = want.astype(np.float64), got.astype(np.float64)
@@ -89,7 +89,7 @@ def climb(
     stop: Callable[[], bool] = lambda: False,
     tried: Iterable[str] = (),
 ) -> Climb[T]:
-    """Walks from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
+    """Walk from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
 
     A better neighbour is taken at once and the search goes on around it (first improvement):
     comparing costs far more than generating.
@@ -141,7 +141,7 @@ class Made:
     """Calls of the kernel in one sample."""
 
     def sample(self, clock: Callable[[], float]) -> float:
-        """Returns the seconds of a call, the mean of one sample."""
+        """Return the seconds of a call, the mean of one sample."""
         begun = clock()
         for _ in range(self.calls):
             self.call()
@@ -168,7 +168,7 @@ class KernelBench:
         self._made: dict[str, Made] = {}
 
     def program(self, decision: Decision[Any, Any]) -> tuple[tirx.PrimFunc, np.ndarray]:
-        """Returns the unscheduled kernel that asks for the decision, and its right operand."""
+        """Return the unscheduled kernel that asks for the decision, and its right operand."""
         operand = np.ascontiguousarray(decision.pack(self.cpu, self.right))
         left = te.placeholder(self.left.shape, str(self.left.dtype), name="left")
         right = te.placeholder(operand.shape, str(operand.dtype), name="right")
@@ -179,7 +179,7 @@ class KernelBench:
         return function.with_attr(ANCHOR), operand
 
     def make(self, decision: Decision[Any, Any]) -> Made:
-        """Returns the kernel by a decision.
+        """Return the kernel by a decision.
 
         Raises:
             ToolchainError: The rule cannot write it, or its numbers are wrong.
@@ -222,7 +222,7 @@ class KernelBench:
     def compare(
         self, challenger: Decision[Any, Any], best: Decision[Any, Any], rounds: int = ROUNDS
     ) -> float:
-        """Returns the challenger's time as a share of the best's, from rounds in turns."""
+        """Return the challenger's time as a share of the best's, from rounds in turns."""
         pair = self.make(challenger), self.make(best)
         ratios: list[float] = []
         for number in range(rounds):
@@ -236,7 +236,7 @@ class KernelBench:
         return statistics.median(ratios)
 
     def forget(self, keep: Decision[Any, Any]) -> None:
-        """Gives back the memory of kernels that lost."""
+        """Give back the memory of kernels that lost."""
         kept = {self.default.name, keep.name}
         self._made = {name: made for name, made in self._made.items() if name in kept}
 
@@ -252,6 +252,6 @@ class KernelBench:
         return max(ratios)
 
     def seconds(self, decision: Decision[Any, Any]) -> float:
-        """Returns the least seconds of a call, by the wall clock."""
+        """Return the least seconds of a call, by the wall clock."""
         made = self.make(decision)
         return min(made.sample(self.clock) for _ in range(5))

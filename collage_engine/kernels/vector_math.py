@@ -125,7 +125,7 @@ def exp(x: Expr) -> Expr:
 
 
 def log(x: Expr) -> Expr:
-    """Returns the natural logarithm, by a polynomial over a reduced range."""
+    """Return the natural logarithm, by a polynomial over a reduced range."""
 
     def of(x: Expr) -> Expr:
         bits = tirx.reinterpret("int32", x)
@@ -157,7 +157,7 @@ def log(x: Expr) -> Expr:
 
 
 def tanh(x: Expr) -> Expr:
-    """Returns the hyperbolic tangent, by a quotient of polynomials."""
+    """Return the hyperbolic tangent, by a quotient of polynomials."""
     return _let(
         _clamp(x, -7.90531110763549805, 7.90531110763549805),
         lambda c: _let(c * c, lambda s: c * _horner(s, TANH) / _horner(s, TANH_BELOW)),
@@ -165,7 +165,7 @@ def tanh(x: Expr) -> Expr:
 
 
 def erf(x: Expr) -> Expr:
-    """Returns the error function, by a quotient of polynomials."""
+    """Return the error function, by a quotient of polynomials."""
 
     def value(c: Expr) -> Expr:
         return _let(c * c, lambda s: c * _horner(s, ERF) / _horner(s, ERF_BELOW))
@@ -255,7 +255,7 @@ def _dtype(e: Expr) -> str:
 
 
 def vector_functions(value: Expr) -> Expr:
-    """Returns the expression with these functions written out, in the types that they are for.
+    """Return the expression with these functions written out, in the types that they are for.
 
     Extremes are written out in all types of floating-point numbers, the others in float32 and
     float16.

@@ -46,7 +46,7 @@ class CudaRuntime:
         self.library = ctypes.CDLL(LIBRARY) if library is None else library
 
     def check(self, status: int, what: str) -> None:
-        """Checks the status that a call of the CUDA runtime returned.
+        """Check the status that a call of the CUDA runtime returned.
 
         Args:
             status: The status.
@@ -104,7 +104,7 @@ class CudaRuntime:
         return ms.value / 1000
 
     def capture(self, stream: ctypes.c_void_p, work: Callable[[], object]) -> ctypes.c_void_p:
-        """Captures what ``work`` enqueues on the stream as an executable graph.
+        """Capture what ``work`` enqueues on the stream as an executable graph.
 
         Raises:
             MeasureError: The work cannot be captured: it allocates, or waits for the device.
@@ -157,7 +157,7 @@ class DeviceTimer:
         cuda: CudaRuntime,
         use_stream: Callable[[ctypes.c_void_p], AbstractContextManager[object]],
     ) -> None:
-        """Captures the calls in a graph, or notes why they cannot be captured.
+        """Capture the calls in a graph, or note why they cannot be captured.
 
         Args:
             calls: They do the same work with different copies of the weights, in turns.

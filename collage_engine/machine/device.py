@@ -47,7 +47,7 @@ def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
 
 
 def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
-    """Yields the folders of our group and of those above it that may hold a controller's limits."""
+    """Yield the folders of our group and of those above it that may hold a controller's limits."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
@@ -168,12 +168,12 @@ def last_level_cache_bytes() -> int:
 
 
 def allowed_processors() -> tuple[int, ...]:
-    """Returns the numbers of the logical processors that this process may run on."""
+    """Return the numbers of the logical processors that this process may run on."""
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
 def one_of_each_core() -> list[int]:
-    """Returns the number of one logical processor of each core that this process may run on."""
+    """Return the number of one logical processor of each core that this process may run on."""
     cores: dict[tuple[str, str], int] = {}
     for number in allowed_processors():
         folder = _CPU / f"cpu{number}" / "topology"
@@ -186,7 +186,7 @@ def one_of_each_core() -> list[int]:
 
 
 def physical_cores() -> int:
-    """Returns how many cores we may use.
+    """Return how many cores we may use.
 
     Hyper-threads of a core count once; affinity and the control group's quota are respected.
     """
@@ -196,7 +196,7 @@ def physical_cores() -> int:
 
 @cache
 def fingerprint() -> str:
-    """Returns a hash of what the times of this machine depend on: part of a measurement's key."""
+    """Return a hash of what the times of this machine depend on: part of a measurement's key."""
     text = json.dumps([asdict(processor()), physical_cores()], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

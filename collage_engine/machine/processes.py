@@ -128,7 +128,7 @@ def kill_descendants(pid: int) -> None:
 
 
 def signal_name(number: int) -> str:
-    """Returns the name of a signal: ``SIGSEGV``, or ``signal 34`` where it has none."""
+    """Return the name of a signal: ``SIGSEGV``, or ``signal 34`` where it has none."""
     try:
         return signal.Signals(number).name
     except ValueError:

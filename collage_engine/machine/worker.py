@@ -353,7 +353,7 @@ def call_in_child(
     cancel: Flag | None = None,
     env: Mapping[str, str] | None = None,
 ) -> Any:
-    """Runs one request in a child of its own; errors are those of ``Worker.call``.
+    """Run one request in a child of its own; errors are those of ``Worker.call``.
 
     The request is made a second time where something outside kills the child.
 

@@ -54,11 +54,11 @@ class Pattern(ABC):
         return Either((self, other))
 
     def optional(self, wrap: Callable[[Pattern], Pattern]) -> Pattern:
-        """Returns a pattern of ``wrap`` around this one, or of this one alone."""
+        """Return a pattern of ``wrap`` around this one, or of this one alone."""
         return Either((wrap(self), self))
 
     def attempt(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Yields every way in which this part matches at a node, given what is bound already."""
+        """Yield every way in which this part matches at a node, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
             if before[1] == index:
@@ -248,7 +248,7 @@ def op(
     commutative: bool | None = None,
     **attributes: Any,
 ) -> Pattern:
-    """Returns a pattern of a call of one of some operators.
+    """Return a pattern of a call of one of some operators.
 
     Args:
         ops: The operator, or several of which the call may be any.

@@ -237,7 +237,7 @@ Whole = Callable[[DataflowGraph, Match], str | None]
 
 
 def pattern_table(prefix: str) -> list[tuple[str, Pattern, Whole]]:
-    """Returns (name, pattern, further check) of composites, for a toolchain's rules.
+    """Return (name, pattern, further check) of composites, for a toolchain's rules.
 
     A toolchain whose own optimiser finds them (ONNX Runtime, OpenVINO) needs no more than each
     composite as a candidate.
@@ -313,7 +313,7 @@ def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
 def within(
     graph: DataflowGraph, inside: NodeSet, leaving: NodeSet = NO_NODES
 ) -> dict[NodeIndex, Quantized]:
-    """Returns the composites that lie in a set, by root.
+    """Return the composites that lie in a set, by root.
 
     Of overlapping ones the first in the table wins.
 
@@ -337,7 +337,7 @@ def within(
 
 
 def completed(calls: CallGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:
-    """Returns sets of operators with each composite either whole or left out, without duplicates.
+    """Return sets of operators with each composite either whole or left out, without duplicates.
 
     A composite belongs to a set that holds its end. Cuts between fusion groups go through the
     dequantize of the next composite, and weights are dequantized apart from all that flows.

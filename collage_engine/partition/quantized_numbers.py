@@ -47,7 +47,7 @@ class Scaling:
         return 127 if self.dtype == "int8" else 255
 
     def single(self, what: str) -> tuple[float, int]:
-        """Returns the scale and zero point of a whole tensor.
+        """Return the scale and zero point of a whole tensor.
 
         Raises:
             UnsupportedError: The tensor has several.
@@ -66,7 +66,7 @@ class Scaling:
         )
 
     def spread(self, shape: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the scale and zero point of every element of a tensor, as views."""
+        """Return the scale and zero point of every element of a tensor, as views."""
         along = [1] * len(shape)
         if self.axis is not None:
             along[self.axis] = shape[self.axis]
@@ -76,7 +76,7 @@ class Scaling:
 
 
 def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Scaling:
-    """Returns the scaling of a quantize's result or of a dequantize's operand.
+    """Return the scaling of a quantize's result or of a dequantize's operand.
 
     One that has a single element along its axis holds for the whole tensor.
     """
@@ -101,7 +101,7 @@ class Numbers:
     constants: Constants
 
     def of(self, name: str) -> Scaling:
-        """Returns the scaling of an 8-bit operand by the operand's name."""
+        """Return the scaling of an 8-bit operand by the operand's name."""
         return scaling(self.graph, self.found[f"{name}_float"], self.constants)
 
     @property
@@ -111,7 +111,7 @@ class Numbers:
         return None if index is None else scaling(self.graph, index, self.constants)
 
     def weights(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns constant weights as symmetric int8 in the anchor's order, and their scales.
+        """Return constant weights as symmetric int8 in the anchor's order, and their scales.
 
         There is one scale for each element of the output axis (the kernel layout's O, a matrix'
         last axis).
@@ -147,7 +147,7 @@ class Numbers:
         return np.ascontiguousarray(small), np.ascontiguousarray(one[:, 0])
 
     def bias(self) -> np.ndarray | None:
-        """Returns the bias in real numbers, flat; None without one.
+        """Return the bias in real numbers, flat; None without one.
 
         Raises:
             UnsupportedError: The bias is no vector over the output channels.

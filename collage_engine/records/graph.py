@@ -304,7 +304,7 @@ def one_operator(number: OperatorNumber) -> OperatorSet:
 
 
 def members(bits: BitSet[Member]) -> Iterator[Member]:
-    """Yields the members of a set in ascending order."""
+    """Yield the members of a set in ascending order."""
     rest = int(bits)
     index = -1
     while rest:

@@ -165,7 +165,7 @@ def merged(ours: Document, theirs: Document, seen: Collection[str]) -> Document:
 
 
 def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[str]) -> Document:
-    """Returns our document of one shape with what the file's of the same shape has beside it."""
+    """Return our document of one shape with what the file's of the same shape has beside it."""
     together = Document(**vars(ours))
     theirs = next((document for document in held if ours.continues(document)), None)
     if theirs is None:

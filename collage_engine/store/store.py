@@ -262,7 +262,7 @@ class Store:
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[Database | None]:
-        """Returns the open database; None where there is no file yet."""
+        """Return the open database; None where there is no file yet."""
         with self._lock, self._in_words():
             if self._database is None and self.path.exists():
                 self._database = self._open()
@@ -355,7 +355,7 @@ class Store:
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[Database]:
-        """Returns the open database, made if there is none yet."""
+        """Return the open database, made if there is none yet."""
         with self._lock, self._in_words():
             if self._database is None:
                 self._database = self._open()
@@ -376,7 +376,7 @@ def _usable(key: str, text: str) -> Cost | None:
 
 
 def _moment(cost: Cost) -> str:
-    """Returns when a cost was measured, in UTC; empty where that is not known."""
+    """Return when a cost was measured, in UTC; empty where that is not known."""
     return cost.measured_at or ""
 
 
@@ -387,7 +387,7 @@ def _row_key(measurement: Measurement) -> str:
 
 
 def _row(measurement: Measurement) -> dict[str, Any]:
-    """Returns the columns for readers with any SQLite tool.
+    """Return the columns for readers with any SQLite tool.
 
     ``cost`` holds the whole record.
     """

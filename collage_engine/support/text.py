@@ -60,7 +60,7 @@ counted ones they fit a line."""
 
 
 def counted(number: int, noun: str) -> str:
-    """Returns ``1 partition``, ``2,358 partitions``, for nouns whose plural takes an s."""
+    """Return ``1 partition``, ``2,358 partitions``, for nouns whose plural takes an s."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 

@@ -42,7 +42,7 @@ def decode(data: Document, kind: type[T]) -> T: ...
 @overload
 def decode(data: Document, kind: Any = Any) -> Any: ...
 def decode(data: Document, kind: Any = Any) -> Any:
-    """Decodes a JSON document as a ``kind``.
+    """Decode a JSON document as a ``kind``.
 
     Raises:
         msgspec.ValidationError: The document holds another kind of value.

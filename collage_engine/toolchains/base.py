@@ -93,15 +93,15 @@ class Function:
         return frozenset(calls[place] for place in places if place < len(calls))
 
     def input_type(self, index: int) -> TensorType:
-        """Returns the type of the tensor that is passed for an input, with its stored shape."""
+        """Return the type of the tensor that is passed for an input, with its stored shape."""
         return stored_type(self.graph.nodes[index].type, self.takes.get(index, PLAIN))
 
     def output_type(self, index: int) -> TensorType:
-        """Returns the type of the tensor that is passed for an output, with its stored shape."""
+        """Return the type of the tensor that is passed for an output, with its stored shape."""
         return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
-        """Returns the value of a constant node as an array, which must not be written to."""
+        """Return the value of a constant node as an array, which must not be written to."""
         return self.model.constant(index)
 
 
@@ -125,7 +125,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def probe(self) -> ToolchainState:
-        """Finds out whether the toolchain can be used on this machine.
+        """Find out whether the toolchain can be used on this machine.
 
         It is called in a child process, which it may crash. What ``about`` says need not be
         repeated in the state: the registry adds it.
@@ -167,7 +167,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Returns the rule tree that proposes the toolchain's candidates.
+        """Return the rule tree that proposes the toolchain's candidates.
 
         Args:
             instance: The instance that is to run the candidates.
@@ -187,7 +187,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Returns the libraries that an exported artifact must carry to run these partitions.
+        """Return the libraries that an exported artifact must carry to run these partitions.
 
         Raises:
             ToolchainError: A library is not here; the text names the package to install.

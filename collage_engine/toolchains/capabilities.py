@@ -91,7 +91,7 @@ class LibraryForKernels(Protocol):
     """
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """Returns the patterns of the composites that the library runs as one call."""
+        """Return the patterns of the composites that the library runs as one call."""
         ...
 
 
@@ -102,7 +102,7 @@ class CallsLibraries(Protocol):
     def library_instances(
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
-        """Returns the instances whose kernels call one of some toolchains.
+        """Return the instances whose kernels call one of some toolchains.
 
         Args:
             threads: The number of threads of each instance.
@@ -121,7 +121,7 @@ class MakesComposites(Protocol):
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """Returns the composites that the toolchain makes of a set of calls that it supports.
+        """Return the composites that the toolchain makes of a set of calls that it supports.
 
         Returns:
             None when the set is no candidate of this instance; an empty tuple when the rules'
@@ -135,7 +135,7 @@ class BorderFormats(Protocol):
     """The capability to take and give values in other formats than plain row-major tensors."""
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Returns the formats (``records.format``) at the borders of partitions, plain among them.
+        """Return the formats (``records.format``) at the borders of partitions, plain among them.
 
         A candidate whose border the toolchain cannot serve in a format is refused when it is
         compiled.
@@ -175,7 +175,7 @@ class LibrariesPerFunction(Protocol):
     """The capability to name an artifact's libraries by the functions that are in it."""
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Returns the libraries for an artifact that holds these compiled functions."""
+        """Return the libraries for an artifact that holds these compiled functions."""
         ...
 
 
@@ -184,7 +184,7 @@ class Inspectable(Protocol):
     """The capability to describe what is inside a compiled function."""
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Returns what is inside a compiled or lowered module.
+        """Return what is inside a compiled or lowered module.
 
         Returns:
             Plan steps, algorithms, layouts and the like, as JSON values.
@@ -202,7 +202,7 @@ class ConvertsFormats(Protocol):
         ...
 
     def conversion(self, kind: TensorType, source: str, target: str, threads: int) -> Any:
-        """Returns a scheduled PrimFunc that brings a value from one stored form to another.
+        """Return a scheduled PrimFunc that brings a value from one stored form to another.
 
         Its parameters are the stored source and the stored target.
 
@@ -219,7 +219,7 @@ class Tuner(Protocol):
     """A tuner searches for better kernels of a toolchain; it is called in a child process."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """Returns the kernels of a candidate that can be tuned."""
+        """Return the kernels of a candidate that can be tuned."""
         ...
 
     def tune(
@@ -230,7 +230,7 @@ class Tuner(Protocol):
         seconds: float,
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
-        """Searches for better kernels for at most ``seconds``, from what is known on.
+        """Search for better kernels for at most ``seconds``, from what is known on.
 
         Args:
             task: The kernel that is tuned, one of ``tasks``.
@@ -246,11 +246,11 @@ class Tuner(Protocol):
         ...
 
     def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
-        """Writes a table of choices where instances find it, and returns the hash that names it."""
+        """Write a table of choices where instances find it, and return the hash that names it."""
         ...
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Returns the table of choices that a hash names.
+        """Return the table of choices that a hash names.
 
         Raises:
             ToolchainError: The table is gone.
@@ -263,7 +263,7 @@ class Tunes(Protocol):
     """The capability to have the toolchain's kernels tuned."""
 
     def tuner(self) -> Tuner:
-        """Returns the tuner that searches for better kernels."""
+        """Return the tuner that searches for better kernels."""
         ...
 
 
@@ -349,7 +349,7 @@ class EvaluatesOnnx(Protocol):
 
 
 def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
-    """Returns the formats that a toolchain's partitions can take and give.
+    """Return the formats that a toolchain's partitions can take and give.
 
     Without the capability ``BorderFormats`` it is the plain format only.
     """
@@ -359,7 +359,7 @@ def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[s
 def composites_of(
     toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
 ) -> Composites | None:
-    """Returns what ``MakesComposites.composites_of`` does.
+    """Return what ``MakesComposites.composites_of`` does.
 
     Without the capability it returns an empty tuple: the rules' composites stand.
     """

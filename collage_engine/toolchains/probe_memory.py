@@ -87,7 +87,7 @@ def keep(state: ToolchainState, before: str) -> None:
 
 
 def surroundings(name: str, target: str) -> str:
-    """Returns a hash of what decides a probe's answer before it has loaded anything.
+    """Return a hash of what decides a probe's answer before it has loaded anything.
 
     Args:
         name: The toolchain's name.

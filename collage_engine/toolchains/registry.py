@@ -116,12 +116,12 @@ def _foreign() -> _Foreign:
 
 
 def _targets() -> dict[str, str]:
-    """Returns the module and class of every known toolchain, by its name."""
+    """Return the module and class of every known toolchain, by its name."""
     return TOOLCHAINS | _foreign().targets
 
 
 def all_names() -> tuple[str, ...]:
-    """Returns every toolchain, in the order of display and trial."""
+    """Return every toolchain, in the order of display and trial."""
     return tuple(_targets())
 
 
@@ -200,7 +200,7 @@ def probe(
     ready_by: float = math.inf,
     stop: Flag = _NEVER,
 ) -> ToolchainState:
-    """Returns what a child process found out about one toolchain.
+    """Return what a child process found out about one toolchain.
 
     It is asked once per process. An earlier process's answer is taken while what it rests on is as
     it was.
@@ -240,7 +240,7 @@ def probe_all(
     ready_by: float = math.inf,
     waited_for: Collection[str] = (),
 ) -> tuple[ToolchainState, ...]:
-    """Returns the states of the toolchains, in the given order; two children probe at a time.
+    """Return the states of the toolchains, in the given order; two children probe at a time.
 
     Args:
         names: Which ones; None: all, also entry points that are not used, with the reason.
@@ -337,7 +337,7 @@ def _unavailable(name: str, reason: str, *, late: bool = False) -> ToolchainStat
 
 
 def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
-    """Returns a probe's answer, completed by what the toolchain says of itself."""
+    """Return a probe's answer, completed by what the toolchain says of itself."""
     return msgspec.structs.replace(
         state,
         licence=state.licence or about.licence,

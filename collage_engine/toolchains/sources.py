@@ -17,7 +17,7 @@ _TOOLCHAINS = Path(__file__).resolve().parent
 
 @cache
 def source_hash(cls: type) -> str:
-    """Returns the SHA-256, in hexadecimal, over the sources that decide what a toolchain compiles.
+    """Return the SHA-256, in hexadecimal, over the sources that decide what a toolchain compiles.
 
     These are the folder of its class and of every base class that has one of its own (``runtime/``
     for the C++ runtimes), and the modules and packages named in the class attribute ``depends``.
@@ -38,7 +38,7 @@ def source_hash(cls: type) -> str:
 
 
 def _beside(file: Path, module: str) -> set[Path]:
-    """Returns the sources that belong to a class in this file, given its module's dotted name."""
+    """Return the sources that belong to a class in this file, given its module's dotted name."""
     if file.parent == _TOOLCHAINS:
         return set()  # the contract itself, which every toolchain has
     if "." not in module:
@@ -47,7 +47,7 @@ def _beside(file: Path, module: str) -> set[Path]:
 
 
 def package_files(module: str) -> set[Path]:
-    """Returns the sources of the top-level package that holds a module, without importing it."""
+    """Return the sources of the top-level package that holds a module, without importing it."""
     try:
         spec = importlib.util.find_spec(module.partition(".")[0])
     except (ImportError, ValueError):
@@ -65,7 +65,7 @@ def source_files(folders: Iterable[Path]) -> set[Path]:
 
 
 def hash_files(files: Iterable[Path]) -> str:
-    """Returns the SHA-256 over the names (with that of their folder) and the contents of files."""
+    """Return the SHA-256 over the names (with that of their folder) and the contents of files."""
     digest = hashlib.sha256()
     for path in sorted(files):
         digest.update(f"{path.parent.name}/{path.name}\0".encode())

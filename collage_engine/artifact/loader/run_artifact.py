@@ -189,7 +189,7 @@ def load_runtime(folder: Path, kind: str) -> None:
 
 @contextlib.contextmanager
 def module_file(folder, private):
-    """Gives the file of a module, to be loaded inside the ``with`` block.
+    """Give the file of a module, to be loaded inside the ``with`` block.
 
     A private one is a copy beside links to what it loads: the same file is loaded once in a
     process, with one state.
@@ -208,7 +208,7 @@ def module_file(folder, private):
 
 
 def private_regions() -> list[tuple[int, int, int]]:
-    """Returns begin, end and resident bytes of the process's memory that huge pages are for.
+    """Return begin, end and resident bytes of the process's memory that huge pages are for.
 
     There are none where the system or the user wants no huge pages.
     """
@@ -252,7 +252,7 @@ def use_huge_pages(before: list[tuple[int, int, int]]) -> None:
 
 
 def numpy_dtype(name):
-    """Returns the NumPy type of an element type's name, ``bfloat16`` among them."""
+    """Return the NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
     if name == "string":
@@ -265,7 +265,7 @@ def numpy_dtype(name):
 
 
 def with_elements(inputs, names):
-    """Returns inputs by the manifest's names; a sequence goes by the names of its elements."""
+    """Return inputs by the manifest's names; a sequence goes by the names of its elements."""
     found = {}
     for name, value in inputs.items():
         if name in names or not isinstance(value, list):
@@ -295,7 +295,7 @@ def encoded(values):
 
 
 def read_npz(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the arrays of an .npz file by name, with the element types of the manifest."""
+    """Return the arrays of an .npz file by name, with the element types of the manifest."""
     import numpy as np
 
     with np.load(path) as archive:
@@ -395,7 +395,7 @@ class Called(abc.ABC):
 
 
 def values_of(manifest, which) -> tuple[Value, ...]:
-    """Returns the "inputs" or "outputs" of a manifest, of all its shapes together."""
+    """Return the "inputs" or "outputs" of a manifest, of all its shapes together."""
     found = []
     for same in zip(*(each[which] for each in manifest.get("entries", [manifest])), strict=True):
         shapes = [about["shape"] for about in same]
@@ -589,7 +589,7 @@ class Model(Called):
 
 
 def shapes_of(entry) -> dict[str, tuple[int, ...]]:
-    """Returns the shapes of an entry's inputs, by name."""
+    """Return the shapes of an entry's inputs, by name."""
     return {about["name"]: tuple(about["shape"]) for about in entry["inputs"]}
 
 
@@ -629,7 +629,7 @@ def pick(entries, shapes, padding):
 
 
 def padded_sizes(wanted, shapes, padding):
-    """Returns the sizes of the dimensions to pad along; None where an entry cannot be reached."""
+    """Return the sizes of the dimensions to pad along; None where an entry cannot be reached."""
     dims = {(name, axis): d for d, about in padding.items() for name, axis in about["inputs"]}
     sizes: dict = {}
     for name, target in wanted.items():
@@ -670,7 +670,7 @@ class Shapes(Called):
 
 
 def padded(arrays, entry):
-    """Returns inputs with zeros behind them, as large as an entry takes them."""
+    """Return inputs with zeros behind them, as large as an entry takes them."""
     import numpy as np
 
     found = {}
@@ -682,7 +682,7 @@ def padded(arrays, entry):
 
 
 def cut(outputs, entry, sizes, padding):
-    """Returns an entry's outputs without what belongs to padding, in the same order."""
+    """Return an entry's outputs without what belongs to padding, in the same order."""
     found = []
     for about, array in zip(entry["outputs"], outputs, strict=True):
         inside = [slice(None)] * array.ndim
@@ -782,7 +782,7 @@ def load(folder: str | Path, streams: int | None = None) -> Model | Shapes | Poo
 
 
 def resident_bytes():
-    """Returns the process's resident memory in bytes."""
+    """Return the process's resident memory in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
@@ -790,7 +790,7 @@ def resident_bytes():
 
 
 def read_sample(folder: str | Path, manifest: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Returns the inputs of an artifact's sample by name, and its true outputs in order."""
+    """Return the inputs of an artifact's sample by name, and its true outputs in order."""
     kinds = {about["name"]: about["dtype"] for about in manifest["inputs"] + manifest["outputs"]}
     inputs, outputs = (read_npz(Path(folder, name), kinds) for name in SAMPLES)
     return inputs, [outputs[about["name"]] for about in manifest["outputs"]]
@@ -862,7 +862,7 @@ def benchmark(model: Model | Pool, inputs: dict[str, Any]) -> dict[str, Any]:
 def seconds_of_calls(
     model: Model, inputs: dict[str, Any], seconds: float = BENCHMARK_S, least: int = 10
 ) -> list[float]:
-    """Returns the seconds of each call that is begun within some time, and of so many at least."""
+    """Return the seconds of each call that is begun within some time, and of so many at least."""
     tensors = model.bind(inputs)
     model.invoke(tensors)
     taken: list[float] = []

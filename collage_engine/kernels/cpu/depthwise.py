@@ -86,7 +86,7 @@ def _taps(problem: ConvProblem) -> Callable[[Callable[..., Stmt]], Stmt]:
 def write_first(
     problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
-    """Returns the loops over channels-first data.
+    """Return the loops over channels-first data.
 
     Planes are made first, and then read by vectors of positions.
     """
@@ -187,7 +187,7 @@ def write_first(
 def write_last(
     problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
 ) -> Stmt:
-    """Returns the loops with channels in the lanes; images are padded some rows at a time."""
+    """Return the loops with channels in the lanes; images are padded some rows at a time."""
     if len(problem.out) != 2 or not problem.is_padded:
         data = prepare(problem, context)
         rows = prod(problem.out[:-1])
@@ -270,7 +270,7 @@ def _row(
     row: tuple[Index, ...],
     source: Callable[..., Any],
 ) -> Stmt:
-    """Returns one row of the output, all its channels."""
+    """Return one row of the output, all its channels."""
     lanes = context.cpu.lanes("float32")
     channels, width = problem.ci, problem.out[-1]
     vectors, height = plan.vectors, plan.columns
@@ -321,7 +321,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         return problem.depthwise and not problem.channels_last
 
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseFirstPlan:
-        """Returns the widest tile that keeps enough sums in flight."""
+        """Return the widest tile that keeps enough sums in flight."""
         vectors = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         most = min(SUMS_IN_FLIGHT // vectors, self._rows(problem))
         return DepthwiseFirstPlan(vectors, max(1, most))
@@ -333,7 +333,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu
     ) -> Iterator[DepthwiseFirstPlan]:
-        """Yields other rows and vectors."""
+        """Yield other rows and vectors."""
         wide = min(MOST_VECTORS, -(-problem.out[-1] // machine.lanes("float32")))
         registers = machine.registers - SPARE_REGISTERS
         for rows in near(plan.rows, min(SUMS_IN_FLIGHT, self._rows(problem))):
@@ -344,7 +344,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
                 yield replace(plan, vectors=vectors)
 
     def check(self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the tile is larger than the image or does not fit."""
+        """Raise ``PlanError`` where the tile is larger than the image or does not fit."""
         if plan.vectors > -(-problem.out[-1] // machine.lanes("float32")):
             raise PlanError(f"tiles of {plan.vectors} vectors for rows of {problem.out[-1]}")
         if plan.rows > self._rows(problem):
@@ -361,7 +361,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     def reference(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Returns the sums of data times packed weight."""
+        """Return the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
@@ -374,7 +374,7 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops, planes padded some at a time."""
+        """Return the loops, planes padded some at a time."""
         return write_first(problem, plan, epilogue, epilogue.context)
 
 
@@ -390,7 +390,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return problem.depthwise and problem.channels_last
 
     def default(self, problem: ConvProblem, machine: Cpu) -> DepthwiseLastPlan:
-        """Returns two vectors by as many positions as divide the row, or as many as fit.
+        """Return two vectors by as many positions as divide the row, or as many as fit.
 
         At most eight positions are taken, and no more than the registers hold the sums of.
         """
@@ -402,7 +402,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu
     ) -> Iterator[DepthwiseLastPlan]:
-        """Yields other positions and vectors."""
+        """Yield other positions and vectors."""
         registers = machine.registers - SPARE_REGISTERS
         for columns in near(plan.columns, min(registers // plan.vectors, problem.out[-1])):
             yield replace(plan, columns=columns)
@@ -411,7 +411,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
                 yield replace(plan, vectors=vectors)
 
     def check(self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the tile is longer than a row or does not fit."""
+        """Raise ``PlanError`` where the tile is longer than a row or does not fit."""
         if plan.columns > problem.out[-1]:
             raise PlanError(f"tiles of {plan.columns} positions for rows of {problem.out[-1]}")
         most = max(SUMS_IN_FLIGHT * 2, machine.registers - SPARE_REGISTERS)
@@ -428,7 +428,7 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     def reference(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Returns the sums of data times packed weight."""
+        """Return the sums of data times packed weight."""
         data, weight = operands
         taps = taps_of(problem)
 
@@ -439,5 +439,5 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops, images padded some rows at a time."""
+        """Return the loops, images padded some rows at a time."""
         return write_last(problem, plan, epilogue, epilogue.context)

@@ -72,7 +72,7 @@ class SpatialPlan(Plan, frozen=True):
 
 
 def channels_of(cpu: Cpu, channels: int, positions: int) -> int:
-    """Returns the output channels of a register tile that are estimated to cost least."""
+    """Return the output channels of a register tile that are estimated to cost least."""
     lanes = cpu.lanes("float32")
     vectors = -(-positions // lanes)
     best = None
@@ -96,7 +96,7 @@ def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
 
 
 def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
-    """Returns how many positions are computed, surplus columns and whole vectors included."""
+    """Return how many positions are computed, surplus columns and whole vectors included."""
     pitches = [
         -(-(b + s + a) // stride)
         for b, s, a, stride in zip(
@@ -111,7 +111,7 @@ def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
 
 
 def write(problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """Returns the loops of the convolution, its data made ready before."""
+    """Return the loops of the convolution, its data made ready before."""
     return _Spatial(problem, plan, epilogue, context).write()
 
 
@@ -166,7 +166,7 @@ class _Spatial:
         return seq(*statements)
 
     def _band(self, n: Index, g: Index, b: Index, first_row: Any, rows: int, size: int) -> Stmt:
-        """Returns a band of ``rows`` rows, ``size`` positions, of one block of channels."""
+        """Return a band of ``rows`` rows, ``size`` positions, of one block of channels."""
         problem, phases, collapsed = self.problem, self.phases, self.collapsed
         channel = g * self.co + b * self.height
         if self.straight:
@@ -197,7 +197,7 @@ class _Spatial:
     def _give(
         self, band: Any, n: Index, channel: Index, first_row: Any, rows: int, count: int
     ) -> Stmt:
-        """Stores the band's sums of ``count`` channels without surplus columns."""
+        """Store the band's sums of ``count`` channels without surplus columns."""
         problem, phases = self.problem, self.phases
         pitch = phases.pitches[-1]
 
@@ -223,7 +223,7 @@ class _Spatial:
         return nest((count, *inner_rows), line)
 
     def _block_rows(self, b: Index, body: Callable[[int], Stmt]) -> Stmt:
-        """Returns the body with the number of channels that exist in block ``b``."""
+        """Return the body with the number of channels that exist in block ``b``."""
         rest = self.co - (self.blocks - 1) * self.height
         if rest == self.height:
             return body(self.height)
@@ -240,7 +240,7 @@ class _Spatial:
         size: int,
         finish: Callable[[Index, Index, Index], Stmt],
     ) -> Stmt:
-        """Returns all positions ``base … base + size`` for one channel block."""
+        """Return all positions ``base … base + size`` for one channel block."""
         problem, lanes, phases = self.problem, self.lanes, self.phases
         vectors = -(-size // lanes)
         wide = vectors_of(self.context.cpu, self.height, vectors)
@@ -283,7 +283,7 @@ class _Spatial:
 def _bands(
     problem: ConvProblem, phases: Planes, height: int, lanes: int, band_bytes: int
 ) -> list[tuple[int, int, int]]:
-    """Returns the bands of rows that cover the first spatial axis.
+    """Return the bands of rows that cover the first spatial axis.
 
     Returns:
         For each size of bands: its rows, how many such bands there are, and positions of one.
@@ -292,7 +292,7 @@ def _bands(
     pitch_row = prod(phases.pitches[1:]) if len(problem.out) > 1 else phases.pitches[0]
 
     def positions(rows: int) -> int:
-        """Returns the positions from a band's first to its last, with surplus columns between."""
+        """Return the positions from a band's first to its last, with surplus columns between."""
         size = (rows - 1) * pitch_row
         inner = 0
         for o, p in zip(problem.out[1:], phases.pitches[1:], strict=True):
@@ -343,13 +343,13 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         return narrow or problem.depth < SHALLOW
 
     def default(self, problem: ConvProblem, machine: Cpu) -> SpatialPlan:
-        """Returns the tile of channels by vectors that is estimated to cost least."""
+        """Return the tile of channels by vectors that is estimated to cost least."""
         return SpatialPlan(channels_of(machine, problem.co_group, positions_of(problem, machine)))
 
     def neighbours(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu
     ) -> Iterator[SpatialPlan]:
-        """Yields other tiles."""
+        """Yield other tiles."""
         total = positions_of(problem, machine) // machine.lanes("float32")
         wide = plan.vectors or vectors_of(machine, plan.block, total)
         for height in near(plan.block, min(MOST_CHANNELS, problem.co_group)):
@@ -361,7 +361,7 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
                 yield replace(plan, vectors=vectors)
 
     def check(self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the tile has more channels than the group, or does not fit."""
+        """Raise ``PlanError`` where the tile has more channels than the group, or does not fit."""
         if plan.block > problem.co_group:
             raise PlanError(f"tiles of {plan.block} channels for {problem.co_group} channels")
         if plan.vectors is not None and not fits(machine, plan.block, plan.vectors):
@@ -370,12 +370,12 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns the weight as [groups, blocks, input channels, *kernel, block]."""
+        """Return the weight as [groups, blocks, input channels, *kernel, block]."""
         split = in_blocks(problem, weight, plan.block)
         return split.transpose(0, 1, 3, *range(4, 4 + problem.dims), 2)
 
     def reference(self, problem: ConvProblem, plan: SpatialPlan, *operands: te.Tensor) -> te.Tensor:
-        """Returns the sums of data times packed weight."""
+        """Return the sums of data times packed weight."""
         data, weight = operands
         taps, block = taps_of(problem), int(weight.shape[-1])
 
@@ -385,5 +385,5 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops, bands of rows after the image was split into phases."""
+        """Return the loops, bands of rows after the image was split into phases."""
         return write(problem, plan, epilogue, epilogue.context)

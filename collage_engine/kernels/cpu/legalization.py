@@ -59,7 +59,7 @@ def legalize_normalisation(builder: relax.BlockBuilder, call: Call, cpu: Cpu) ->
 def normalised(
     x: Any, gamma: Any, beta: Any, shape: tuple[int, ...], groups: int, epsilon: float
 ) -> Any:
-    """Returns (x − mean) / sqrt(variance + epsilon) · gamma + beta, by image and group.
+    """Return (x − mean) / sqrt(variance + epsilon) · gamma + beta, by image and group.
 
     Args:
         x: The data: [batch, channels, *spatial].
@@ -109,7 +109,7 @@ def normalised(
 
 
 def legalize_convolution(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """Returns the convolution with its weight packed, or None when it is not one of ours."""
+    """Return the convolution with its weight packed, or None when it is not one of ours."""
     found = described(call)
     decision = None if found is None else decide(found[0], cpu)
     if found is None or decision is None:
@@ -126,7 +126,7 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> E
 
 
 def legalize_product(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
-    """Returns the product as a computation that our rules know, or None.
+    """Return the product as a computation that our rules know, or None.
 
     A constant right operand that is one matrix is packed; operands in half precision are
     multiplied in single precision.
@@ -208,7 +208,7 @@ def _position(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
 
 
 def table(cpu: Cpu) -> dict[str, Legalize]:
-    """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
+    """Return the legalisations by operator name, for ``relax.transform.LegalizeOps``.
 
     A call that ours does not take is legalised by TVM's own.
     """

@@ -26,19 +26,19 @@ from collage_engine.partition.quantized_numbers import Scaling
 
 
 def f32(value: float) -> Expr:
-    """Returns a float32 constant."""
+    """Return a float32 constant."""
     return tirx.const(float(value), "float32")
 
 
 def real(value: Expr, scaling: Scaling) -> Expr:
-    """Returns an 8-bit element as the number it stands for."""
+    """Return an 8-bit element as the number it stands for."""
     scale, zero = scaling.single("an operand")
     wide = value.astype("int32")
     return (wide - zero if zero else wide).astype("float32") * f32(scale)
 
 
 def rounded(value: Expr, scaling: Scaling, scale: bool = True) -> Expr:
-    """Returns a number as an 8-bit element, half to even, saturated.
+    """Return a number as an 8-bit element, half to even, saturated.
 
     ``scale`` False: divided already.
     """
@@ -55,13 +55,13 @@ HALF_EVEN_BITS = int(np.float32(HALF_EVEN).view(np.int32))
 
 
 def _whole(value: Expr) -> Expr:
-    """Returns a float32 between −2²² and 2²² rounded half to even, as int32."""
+    """Return a float32 between −2²² and 2²² rounded half to even, as int32."""
     bits = tirx.call_intrin("int32", "tirx.reinterpret", value + f32(HALF_EVEN))
     return bits - HALF_EVEN_BITS
 
 
 def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
-    """Returns an element as ONNX's QuantizeLinear quantises it: divided, then rounded."""
+    """Return an element as ONNX's QuantizeLinear quantises it: divided, then rounded."""
     low, high = tirx.min_value(dtype), tirx.max_value(dtype)
     offset = zero.astype("float32")
     kept = tirx.max(
@@ -71,7 +71,7 @@ def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
 
 
 def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
-    """Returns a tensor whose elements a function of the indices gives."""
+    """Return a tensor whose elements a function of the indices gives."""
     return te.compute(tuple(shape), body, name=name)
 
 
@@ -121,7 +121,7 @@ class IntegerSums:
 
     @staticmethod
     def of(problem: DotProblem, weights: np.ndarray, cpu: Cpu) -> IntegerSums:
-        """Returns the sums as the rules decide to write them.
+        """Return the sums as the rules decide to write them.
 
         Raises:
             PlanError: No rule writes them.
@@ -137,7 +137,7 @@ class IntegerSums:
         return self.decision.problem.out_shape
 
     def correction(self) -> np.ndarray:
-        """Returns what the sums lack because the data's zero is not 0.
+        """Return what the sums lack because the data's zero is not 0.
 
         Returns:
             −zero · Σ w for each output channel, in int32.
@@ -146,9 +146,9 @@ class IntegerSums:
         return (-self.decision.problem.zero * totals).astype(np.int32)
 
     def packed(self) -> np.ndarray:
-        """Returns the weights as the kernel reads them."""
+        """Return the weights as the kernel reads them."""
         return self.decision.pack(self.cpu, self.weights)
 
     def sums(self, data: Any, weight: Any) -> Any:
-        """Returns the plain sums over the packed weight."""
+        """Return the plain sums over the packed weight."""
         return self.decision.reference(data, weight)

@@ -54,7 +54,7 @@ terms are loaded and computed besides."""
 
 
 def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()) -> Stmt:
-    """Returns a reduction over its own axes, below the ``lead`` indices of its output."""
+    """Return a reduction over its own axes, below the ``lead`` indices of its output."""
     threads = context.share(prod((*stage.extents, *stage.reduce_extents))) is parallel
     along = contiguous(stage.value, stage.reduce_axes, stage.reduce_extents, None)
     if along is not None and along.extent >= 8:
@@ -65,7 +65,7 @@ def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()
 def _along(
     stage: Stage, along: Flattened, context: Context, lead: tuple[Index, ...], threads: bool
 ) -> Stmt:
-    """Writes a reduction with vectors along the elements that are reduced."""
+    """Write a reduction with vectors along the elements that are reduced."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
     outer = stage.reduce_axes[: len(stage.reduce_axes) - along.axes]
@@ -138,7 +138,7 @@ def _along(
 
 
 def _sum_type(stage: Stage) -> str:
-    """Returns the element type of sums: half-precision values are summed in single precision."""
+    """Return the element type of sums: half-precision values are summed in single precision."""
     dtype = str(stage.output.dtype)
     return "float32" if dtype == "float16" else dtype
 
@@ -150,7 +150,7 @@ def _as(dtype: str, value: Any) -> Expr:
 def _joined(
     acc: Any, vectors: int, lanes: int, dtype: str, combiner: str
 ) -> tuple[list[Stmt], Expr]:
-    """Joins all elements of ``vectors`` accumulators into one value.
+    """Join all elements of ``vectors`` accumulators into one value.
 
     Halves are joined in registers; through memory every halving would wait for a store.
 
@@ -197,7 +197,7 @@ def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
 
 
 def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
-    """Writes a reduction with vectors along the last kept axis; without one, by elements."""
+    """Write a reduction with vectors along the last kept axis; without one, by elements."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
     combiner = stage.combiner
@@ -249,7 +249,7 @@ def _lanes(start: int, width: int, body: Any) -> Stmt:
 
 
 def _vector_axis(stage: Stage) -> int | None:
-    """Returns the kept axis along which most loads are contiguous; the last one in doubt."""
+    """Return the kept axis along which most loads are contiguous; the last one in doubt."""
     best, score = None, -1
     for position, (axis, extent) in enumerate(zip(stage.axes, stage.extents, strict=True)):
         if extent == 1:
@@ -267,7 +267,7 @@ def _vector_axis(stage: Stage) -> int | None:
 
 
 def write_program(program: Program, context: Context) -> Stmt:
-    """Returns all stages of a kernel without an anchor, by rows where that is possible."""
+    """Return all stages of a kernel without an anchor, by rows where that is possible."""
     stages = list(program.stages)
     prefix = common_prefix(program) if len(stages) > 1 else 0
     rows = prod(stages[0].extents[:prefix])
@@ -284,12 +284,12 @@ def _one_by_one(program: Program, context: Context) -> Stmt:
 
 
 def write_any(stage: Stage, context: Context) -> Stmt:
-    """Returns the loops of one stage."""
+    """Return the loops of one stage."""
     return write_reduction(stage, context) if stage.is_reduction else write_stage(stage, context)
 
 
 def common_prefix(program: Program) -> int:
-    """Returns how many leading axes all stages share, with intermediate values read along the same.
+    """Return how many leading axes all stages share, with intermediate values read along the same.
 
     An axis that a later vector loop or reduction needs is left out: the last axis of a stage whose
     output is the largest, unless that stage reduces.
@@ -376,7 +376,7 @@ def _by_rows(program: Program, prefix: int, rows: int, context: Context) -> Stmt
 def _row_stage(
     stage: Stage, prefix: int, indices: Sequence[Index], scratch: dict[Any, Any], context: Context
 ) -> Stmt:
-    """Returns one stage with its leading axes fixed, intermediate buffers holding one row."""
+    """Return one stage with its leading axes fixed, intermediate buffers holding one row."""
     fixed = dict(zip(stage.axes[:prefix], (int64(i) for i in indices), strict=True))
 
     def replace_load(node: Expr) -> Expr | None:
@@ -400,7 +400,7 @@ def _row_stage(
 
 
 def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
-    """Returns a plain stage's remaining axes, written below the ``lead`` indices of its output."""
+    """Return a plain stage's remaining axes, written below the ``lead`` indices of its output."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     flattened = contiguous(stage.value, stage.axes, stage.extents, stage.extents)
     outer = stage.axes[: len(stage.axes) - (flattened.axes if flattened else 0)]
@@ -431,15 +431,15 @@ class Pointwise(KernelRule[Program, NoPlan, Cpu]):
         return not any(stage.is_reduction for stage in problem.stages)
 
     def default(self, problem: Program, machine: Cpu) -> NoPlan:
-        """Returns the empty plan: the rule has nothing to choose."""
+        """Return the empty plan: the rule has nothing to choose."""
         return NoPlan()
 
     def reference(self, problem: Program, plan: NoPlan, *operands: te.Tensor) -> Program:
-        """Returns the program itself."""
+        """Return the program itself."""
         return problem
 
     def write(self, problem: Program, plan: NoPlan, epilogue: Any) -> Stmt:
-        """Returns the loops.
+        """Return the loops.
 
         ``epilogue`` is the context alone, since nothing follows a whole program.
         """

@@ -71,7 +71,7 @@ class RuntimeMatmul(msgspec.Struct, frozen=True, tag_field="family", tag="runtim
         return float(prod(self.out) * self.depth)
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Returns random matrices; results are about as large as the left one's elements."""
+        """Return random matrices; results are about as large as the left one's elements."""
         left, right = (
             random.standard_normal(shape, dtype=np.float32) for shape in (self.left, self.right)
         )
@@ -90,7 +90,7 @@ class RuntimePlan(Plan, frozen=True):
 
 
 def write(problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
-    """Returns the loops over the operands, which are row-major."""
+    """Return the loops over the operands, which are row-major."""
     return _Runtime(problem, plan, epilogue).write()
 
 
@@ -132,7 +132,7 @@ class _Runtime:
         )
 
     def _copy(self, index: Index) -> Stmt:
-        """Returns a row of the right operand, by blocks of columns."""
+        """Return a row of the right operand, by blocks of columns."""
         depth, columns, block = self.problem.depth, self.problem.columns, self.block
         m, k = split_index(index, (self.matrices, depth))
         count = columns // block
@@ -170,7 +170,7 @@ class _Runtime:
     def _cover(
         self, tiles: int, first: int, count: int, low: int, number: int, vectors: Any
     ) -> Stmt | None:
-        """Writes some tiles of equal height for some blocks of columns, shared among threads.
+        """Write some tiles of equal height for some blocks of columns, shared among threads.
 
         Args:
             tiles: How many tiles there are.
@@ -217,7 +217,7 @@ class _Runtime:
 
 
 def _matrix(places: tuple[Index, ...], shape: tuple[int, ...]) -> Any:
-    """Returns the number of an operand's matrix for a place in the batch."""
+    """Return the number of an operand's matrix for a place in the batch."""
     lead = shape[:-2]
     index: Index = int64(0)
     for p, e in zip(places[len(places) - len(lead) :], lead, strict=True):
@@ -237,7 +237,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         return min(len(problem.left), len(problem.right)) >= 2
 
     def default(self, problem: RuntimeMatmul, machine: Cpu) -> RuntimePlan:
-        """Returns the block and the tile that are estimated to cost least."""
+        """Return the block and the tile that are estimated to cost least."""
         lanes = machine.lanes("float32")
         block = block_of(machine, problem.columns, (problem.rows, 1)) // lanes
         large = 4 * problem.depth * problem.columns > machine.l1_bytes
@@ -248,7 +248,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     def neighbours(
         self, problem: RuntimeMatmul, plan: RuntimePlan, machine: Cpu
     ) -> Iterator[RuntimePlan]:
-        """Yields the other way to read the right operand, other blocks and tiles."""
+        """Yield the other way to read the right operand, other blocks and tiles."""
         yield replace(plan, pack=not plan.pack)
         vectors = -(-problem.columns // machine.lanes("float32"))
         for block in near(plan.block, min(MOST_VECTORS, vectors)):
@@ -259,7 +259,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
                 yield replace(plan, rows=rows)
 
     def check(self, problem: RuntimeMatmul, plan: RuntimePlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the tile is larger than the matrices or does not fit."""
+        """Raise ``PlanError`` where the tile is larger than the matrices or does not fit."""
         if plan.block > -(-problem.columns // machine.lanes("float32")):
             raise PlanError(f"blocks of {plan.block} vectors for {problem.columns} columns")
         if plan.rows > problem.rows:
@@ -270,7 +270,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     def reference(
         self, problem: RuntimeMatmul, plan: RuntimePlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Returns the sums of products, leading axes broadcast."""
+        """Return the sums of products, leading axes broadcast."""
         left, right = operands
         k = te.reduce_axis((0, int(left.shape[-1])), "k")
 
@@ -289,12 +289,12 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
         return te.compute(problem.out, element, name="matmul", attrs=note(self, problem, plan))
 
     def write(self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops, after a copy of the right operand where the plan says so."""
+        """Return the loops, after a copy of the right operand where the plan says so."""
         return write(problem, plan, epilogue)
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:
-    """Returns the rows of a register tile of so many vectors that are estimated to cost least."""
+    """Return the rows of a register tile of so many vectors that are estimated to cost least."""
     most = min(MOST_POSITIONS, rows)
     heights = [h for h in range(1, most + 1) if fits(cpu, h, vectors)] or [1]
     return min(heights, key=lambda h: (cost(cpu, rows, vectors, h, vectors), -h))

@@ -24,7 +24,7 @@ Note = TypeVar("Note")
 
 
 def note_on(function: tirx.PrimFunc, block: str, kind: type[Note]) -> Note | None:
-    """Returns the note on a block of a function; None where there is no such block."""
+    """Return the note on a block of a function; None where there is no such block."""
     schedule = Schedule(function)
     try:
         found = schedule.get_sblock(block)
@@ -39,7 +39,7 @@ def epilogue(
     shape: tuple[int, ...],
     axes: Callable[..., tuple[Index, ...]],
 ) -> Any:
-    """Returns all that follows an anchor as one block with loops over the anchor's axes.
+    """Return all that follows an anchor as one block with loops over the anchor's axes.
 
     Args:
         schedule: The schedule of the fused function, which is changed.
@@ -69,7 +69,7 @@ def epilogue(
 
 
 def _last(schedule: Schedule, block: Any) -> Any:
-    """Returns the block to which all blocks behind this one lead."""
+    """Return the block to which all blocks behind this one lead."""
     waiting, ends = [block], {}
     while waiting:
         block = waiting.pop()

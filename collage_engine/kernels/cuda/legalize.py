@@ -56,7 +56,7 @@ class Products:
         *,
         full: Collection[int] = (),
     ) -> None:
-        """Creates a legaliser.
+        """Create a legaliser.
 
         Args:
             architecture: The device's architecture, for example ``sm_90a``.
@@ -73,7 +73,7 @@ class Products:
         self._count = multiprocessors(architecture)
 
     def table(self) -> dict[str, Any]:
-        """Returns the legalisations by operator name, for ``relax.transform.LegalizeOps``.
+        """Return the legalisations by operator name, for ``relax.transform.LegalizeOps``.
 
         What cannot be legalised here is passed to TVM's own legalisation.
         """
@@ -186,5 +186,5 @@ class Products:
 
 
 def name_of(call: Call) -> str:
-    """Returns the short name of a call's operator: ``conv2d`` of ``relax.nn.conv2d``."""
+    """Return the short name of a call's operator: ``conv2d`` of ``relax.nn.conv2d``."""
     return str(call.op.name).rpartition(".")[2]

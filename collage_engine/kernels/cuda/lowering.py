@@ -34,7 +34,7 @@ function that changes the schedule."""
 
 
 def rules() -> tuple[Any, ...]:
-    """Returns DLight's rules, the most specific first; the last one takes every function."""
+    """Return DLight's rules, the most specific first; the last one takes every function."""
     from tvm.s_tir import dlight
 
     gpu = dlight.gpu
@@ -54,7 +54,7 @@ def lower_module(
     precision: str = "float32",
     full: Collection[int] = (),
 ) -> tvm.IRModule:
-    """Returns the module with every PrimFunc that ``main`` calls scheduled.
+    """Return the module with every PrimFunc that ``main`` calls scheduled.
 
     Args:
         module: The Relax module.
@@ -79,7 +79,7 @@ def lower_module(
 
 
 def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
-    """Returns the module legalised and fused, its functions not yet scheduled."""
+    """Return the module legalised and fused, its functions not yet scheduled."""
     done: tvm.IRModule = tvm.transform.Sequential(
         [
             relax.transform.FoldConstant(),  # weights may be dequantised
@@ -106,7 +106,7 @@ def touches_booleans(function: tirx.PrimFunc) -> bool:
 
 
 def without_vectors(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
-    """Returns a kernel whose vectorised loops run element by element.
+    """Return a kernel whose vectorised loops run element by element.
 
     TVM 0.27 reads and writes a vector of truth values, which take a byte each, as one of 16-bit
     numbers.
@@ -118,7 +118,7 @@ def without_vectors(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
 
 
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tirx.PrimFunc:
-    """Returns the kernel of a function, marked with the name of the rule that wrote it.
+    """Return the kernel of a function, marked with the name of the rule that wrote it.
 
     Raises:
         ToolchainError: No rule can schedule the function; the message has every rule's reason.

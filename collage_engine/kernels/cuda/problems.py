@@ -25,7 +25,7 @@ device is."""
 
 
 def multiprocessors(architecture: str) -> int:
-    """Returns how many blocks of threads a device works on at a time, at most."""
+    """Return how many blocks of threads a device works on at a time, at most."""
     return MULTIPROCESSORS.get(generation(architecture), MULTIPROCESSORS[80])
 
 
@@ -35,19 +35,19 @@ convolutions): more than half of each fragment would be empty."""
 
 
 def worthwhile(sizes: ProductSizes) -> bool:
-    """Returns whether a product is large enough along every axis for matrix tiles."""
+    """Return whether a product is large enough along every axis for matrix tiles."""
     return min(sizes.m, sizes.n, sizes.k) >= FEWEST
 
 
 def where(tests: list[Any], value: Any, outside: int = 0) -> Any:
-    """Returns an expression that is the value where all tests hold, and a constant elsewhere."""
+    """Return an expression that is the value where all tests hold, and a constant elsewhere."""
     if not tests:
         return value
     return tirx.if_then_else(tirx.all(*tests), value, tirx.const(outside, str(value.ty.dtype)))
 
 
 def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
-    """Returns the indices along every axis that a row-major index stands for."""
+    """Return the indices along every axis that a row-major index stands for."""
     found: list[Any] = []
     for size in reversed(shape):
         if size == 1:
@@ -60,7 +60,7 @@ def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
 
 
 def fused(index: Sequence[Index], shape: Sequence[int]) -> Any:
-    """Returns the row-major index of an element, given its index along every axis."""
+    """Return the row-major index of an element, given its index along every axis."""
     total: Any = tirx.const(0)
     for i, size in zip(index, shape, strict=True):
         if size > 1:
@@ -69,13 +69,13 @@ def fused(index: Sequence[Index], shape: Sequence[int]) -> Any:
 
 
 def broadcast(index: list[Any], lead: Sequence[int]) -> list[Any]:
-    """Returns the indices along an operand's leading axes for an element of the result."""
+    """Return the indices along an operand's leading axes for an element of the result."""
     last = index[len(index) - len(lead) :]
     return [i if e > 1 else tirx.const(0) for i, e in zip(last, lead, strict=True)]
 
 
 def plain_layout(call: Call, kernel: str) -> bool:
-    """Returns whether a call's image has its channels first and its kernel the layout asked for.
+    """Return whether a call's image has its channels first and its kernel the layout asked for.
 
     Args:
         call: The call of a convolution.
@@ -103,7 +103,7 @@ class Window(NamedTuple):
 
 
 def window_of(call: Call, kernel_layout: str) -> Window | None:
-    """Returns the sizes of a call; None where they are not known, or its layouts are not plain."""
+    """Return the sizes of a call; None where they are not known, or its layouts are not plain."""
     data, kernel = call.args
     shape, weight, out = static_shape(data), static_shape(kernel), static_shape(call)
     if shape is None or weight is None or out is None or not plain_layout(call, kernel_layout):
@@ -126,7 +126,7 @@ the conditions on ``__CUDA_ARCH__`` in ``crt/mma.h`` of CUDA 13."""
 
 
 def math_of(dtype: str, precision: str, architecture: str) -> str | None:
-    """Returns the arithmetic for an element type; None where this package has none for it.
+    """Return the arithmetic for an element type; None where this package has none for it.
 
     What is bfloat16 is multiplied in float32, by plain threads.
     """

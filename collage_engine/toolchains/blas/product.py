@@ -38,7 +38,7 @@ class Product:
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """Returns why a BLAS cannot compute a call; None where it can."""
+    """Return why a BLAS cannot compute a call; None where it can."""
     try:
         product_of(graph, graph.nodes[index])
     except UnsupportedError as error:
@@ -47,7 +47,7 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
 
 
 def product_of(graph: DataflowGraph, node: Node) -> Product:
-    """Returns the product that a call is.
+    """Return the product that a call is.
 
     Raises:
         UnsupportedError: It is none; the text says why.

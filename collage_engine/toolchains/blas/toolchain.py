@@ -40,7 +40,7 @@ class BlasToolchain(CppToolchain):
 
     @abstractmethod
     def _libraries(self) -> tuple[Path, ...]:
-        """Returns the library, then those that it opens from its own folder.
+        """Return the library, then those that it opens from its own folder.
 
         Raises:
             ToolchainError: The wheel is not installed, or carries no library.
@@ -77,11 +77,11 @@ class BlasToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
+        """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implements ``Toolchain.partition_spec``."""
+        """Implement ``Toolchain.partition_spec``."""
         return byoc_rules(self.library_table(), name=self.name)
 
     def composites_of(
@@ -92,7 +92,7 @@ class BlasToolchain(CppToolchain):
         return () if len(calls) == 1 else None
 
     def library_table(self) -> Sequence[PatternEntry]:
-        """Implements ``capabilities.LibraryForKernels``."""
+        """Implement ``capabilities.LibraryForKernels``."""
         product = op(("matmul", *CONVOLUTIONS), anything(), anything(), commutative=False)
         return [(f"{self.name}.product", product, against_match(reason_against))]
 

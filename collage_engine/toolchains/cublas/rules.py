@@ -32,7 +32,7 @@ class Layout:
 
 
 def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
-    """Returns the sizes of ``left · right``.
+    """Return the sizes of ``left · right``.
 
     Raises:
         UnsupportedError: One strided batch cannot hold the product.
@@ -56,7 +56,7 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
 
 
 def check_product(graph: DataflowGraph, node: Node) -> None:
-    """Checks that cuBLASLt has a product.
+    """Check that cuBLASLt has a product.
 
     Raises:
         UnsupportedError: It has none; the text says why.
@@ -78,7 +78,7 @@ def swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
 
 
 def steps(places: Places, product: Product, precision: str) -> list[dict[str, Any]]:
-    """Returns the one step of a product."""
+    """Return the one step of a product."""
     graph, node, bound = places.graph, product.anchor, product.bindings
     kind = node.type.dtype
     if product.epilogue == "gelu_erf" and kind not in ("float16", "bfloat16"):

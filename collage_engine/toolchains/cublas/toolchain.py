@@ -54,7 +54,7 @@ class CublasToolchain(CudaToolchain):
         return self.runtime_source(main, self.header().parent)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """Returns the precision to which float32 operands are rounded inside a product.
+        """Return the precision to which float32 operands are rounded inside a product.
 
         cuBLASLt rounds to whichever precision a run admits, where the device computes in it.
         """

@@ -42,7 +42,7 @@ ACTIVATIONS = {
 
 
 def check(graph: DataflowGraph, node: Node) -> None:
-    """Checks that cuDNN has a convolution.
+    """Check that cuDNN has a convolution.
 
     Raises:
         UnsupportedError: It has none; the text says why.
@@ -61,13 +61,13 @@ def check(graph: DataflowGraph, node: Node) -> None:
 
 
 def tensor(place: dict[str, Any], kind: TensorType, rank: int) -> dict[str, Any]:
-    """Returns a dense tensor of so many axes for the runtime; strides count elements."""
+    """Return a dense tensor of so many axes for the runtime; strides count elements."""
     dims = (1,) * (rank - len(kind.shape)) + tuple(kind.shape)
     return {**place, "dims": list(dims), "strides": list(row_major(dims)), "dtype": kind.dtype}
 
 
 def steps(places: Places, product: Product, precision: str) -> list[dict[str, Any]]:
-    """Returns the one step of a convolution.
+    """Return the one step of a convolution.
 
     Raises:
         UnsupportedError: Its activation is none of cuDNN's, for the reason in the message.
@@ -114,7 +114,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
 def deconvolution_end(
     node: Node, shape: Ints, kernel: Ints, strides: Ints, dilation: Ints, begin: Ints
 ) -> Ints:
-    """Returns the padding behind each axis with which the result has its size.
+    """Return the padding behind each axis with which the result has its size.
 
     Output padding reduces it.
     """
@@ -126,7 +126,7 @@ def deconvolution_end(
 
 
 def activation(node: Node, mode: str) -> dict[str, Any]:
-    """Returns cuDNN's pointwise operation for an activation.
+    """Return cuDNN's pointwise operation for an activation.
 
     Raises:
         UnsupportedError: It is clipped on one side only.

@@ -56,7 +56,7 @@ class CudnnToolchain(CudaToolchain):
         return replace(source, beside=tuple(beside.items()))
 
     def parts(self) -> list[Path]:
-        """Returns libcudnn.so.9 and the libraries of its engines.
+        """Return libcudnn.so.9 and the libraries of its engines.
 
         libcudnn.so.9 opens them by name, and ends the process where they do not lie beside it.
         """

@@ -29,7 +29,7 @@ from collage_engine.toolchains.runtime.cuda import cuda_runtime
 
 
 def find_nvcc() -> str | None:
-    """Returns the path of nvcc: of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; else None."""
+    """Return the path of nvcc: of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; else None."""
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         root = os.environ.get(variable)
         if root and (Path(root) / "bin" / "nvcc").exists():
@@ -39,7 +39,7 @@ def find_nvcc() -> str | None:
 
 
 def need_nvcc() -> str:
-    """Returns the path of nvcc.
+    """Return the path of nvcc.
 
     Raises:
         ToolchainError: There is none; the text says how to get one.
@@ -80,7 +80,7 @@ class Family:
     architecture: str
 
     def options(self) -> list[str]:
-        """Returns what nvcc is told of it."""
+        """Return what nvcc is told of it."""
         number = self.architecture.removeprefix("sm_")
         return [
             "-std=c++17",
@@ -100,7 +100,7 @@ class Family:
         ]
 
     def place(self) -> Path:
-        """Returns where its library lies once it is compiled; the file's name is its SONAME.
+        """Return where its library lies once it is compiled; the file's name is its SONAME.
 
         Raises:
             ToolchainError: There is no compiler.
@@ -116,7 +116,7 @@ class Family:
 
 @cache
 def headers() -> Path:
-    """Returns the folder of CUTLASS's headers, from CUTLASS_PATH or TVM's wheel.
+    """Return the folder of CUTLASS's headers, from CUTLASS_PATH or TVM's wheel.
 
     Raises:
         ToolchainError: There are none.
@@ -132,7 +132,7 @@ def headers() -> Path:
 
 @cache
 def version() -> str:
-    """Returns CUTLASS's version, as its headers state it."""
+    """Return CUTLASS's version, as its headers state it."""
     return header_version(headers() / "cutlass" / "version.h", "CUTLASS_")
 
 
@@ -211,7 +211,7 @@ def _compile(family: Family, library: Path) -> None:
 
 
 def open_library(library: Path) -> None:
-    """Opens a kernel library, by whose SONAME this process knows it from then on.
+    """Open a kernel library, by whose SONAME this process knows it from then on.
 
     So a module finds it wherever the runtime was loaded from.
 

@@ -31,7 +31,7 @@ Place = dict[str, Any]
 
 
 def check(graph: DataflowGraph, node: Node) -> None:
-    """Checks that the kernels compute a convolution.
+    """Check that the kernels compute a convolution.
 
     Raises:
         UnsupportedError: They do not, for the reason in the message.
@@ -62,7 +62,7 @@ def check(graph: DataflowGraph, node: Node) -> None:
 
 
 def steps(places: Places, product: Product, precision: str) -> list[dict[str, Any]]:
-    """Returns the steps of a convolution: images are turned before and after it where need be."""
+    """Return the steps of a convolution: images are turned before and after it where need be."""
     graph, node = places.graph, product.anchor
     filters = places.constants(product.bindings["right"]).transpose(0, 2, 3, 1)
     found: list[dict[str, Any]] = []
@@ -93,7 +93,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
 
 
 def _image(places: Places, index: int, found: list[dict[str, Any]]) -> Place:
-    """Returns the place of a value of axes N, C, H, W, stored as N, H, W, C.
+    """Return the place of a value of axes N, C, H, W, stored as N, H, W, C.
 
     Where it is stored otherwise, a step that transposes it is appended to ``found``.
     """
@@ -124,7 +124,7 @@ def _transpose(
 
 
 def sizes_of(node: Node, shape: tuple[int, ...], filters: tuple[int, ...]) -> dict[str, int]:
-    """Returns the sizes of a convolution as JSON values for the runtime.
+    """Return the sizes of a convolution as JSON values for the runtime.
 
     Args:
         node: The convolution.

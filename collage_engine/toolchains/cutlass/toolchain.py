@@ -68,7 +68,7 @@ class CutlassToolchain(CudaToolchain):
         return super().instances(target, precision)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """Returns None: its kernels read half precision only, as the model has it."""
+        """Return None: its kernels read half precision only, as the model has it."""
         return None
 
     def precompile(
@@ -90,14 +90,14 @@ class CutlassToolchain(CudaToolchain):
         library.build_many(wanted, now, stop)
 
     def families(self, plan: dict[str, Any], architecture: str) -> dict[str, Family]:
-        """Returns the families of kernels that a plan needs, by activation."""
+        """Return the families of kernels that a plan needs, by activation."""
         from collage_engine.toolchains.cutlass.library import Family
 
         steps = [step for step in plan["steps"] if "epilogue" in step]
         return {s["epilogue"]: Family(s["dtype"], s["epilogue"], architecture) for s in steps}
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Returns the plan and the weights, after compiling the libraries that are missing."""
+        """Return the plan and the weights, after compiling the libraries that are missing."""
         plan, weights = super().plan(function)
         built = self.kernels(plan, function.instance.architecture)
         for step in plan["steps"]:
@@ -106,7 +106,7 @@ class CutlassToolchain(CudaToolchain):
         return plan, weights
 
     def kernels(self, plan: dict[str, Any], architecture: str) -> dict[str, Path]:
-        """Returns the libraries that a plan needs, open in this process, by activation."""
+        """Return the libraries that a plan needs, open in this process, by activation."""
         from collage_engine.toolchains.cutlass import library
 
         families = self.families(plan, architecture)
@@ -120,7 +120,7 @@ class CutlassToolchain(CudaToolchain):
         return cudart_library(self.name), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Returns the runtime, and the kernels among which these functions may choose."""
+        """Return the runtime, and the kernels among which these functions may choose."""
         found: dict[str, RuntimeLibrary] = {}
         for function in functions:
             plan = self.dry_plan(function.graph, function.nodes)

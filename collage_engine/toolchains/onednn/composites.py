@@ -35,7 +35,7 @@ _ACTIVATIONS = {
 
 
 def _as_written(plan: OneDnnProgram, match: Match) -> bool:
-    """Returns whether the scalar constants that the match bound have the chain's values."""
+    """Return whether the scalar constants that the match bound have the chain's values."""
     if plan.dry:
         return True
     bound = ((plan.scalar(i), VALUES[n]) for n, i in match.bindings.items() if n in VALUES)
@@ -76,7 +76,7 @@ _known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary(
 
 
 def within(graph: DataflowGraph, inside: NodeSet) -> dict[NodeIndex, Claim]:
-    """Returns the composites that lie in a set, by root; of overlapping ones the larger."""
+    """Return the composites that lie in a set, by root; of overlapping ones the larger."""
     if graph not in _known:
         _known[graph] = tuple(_search(graph))
     chosen: dict[NodeIndex, Claim] = {}

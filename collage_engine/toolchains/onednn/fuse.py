@@ -63,7 +63,7 @@ def _join(
     place: dict[int, int],
     readers: Counter[int],
 ) -> tuple[int, Step] | None:
-    """Returns the position of the step that takes ``step`` as a post-op, and the joined step.
+    """Return the position of the step that takes ``step`` as a post-op, and the joined step.
 
     The result is None where no step can take it.
     """
@@ -105,7 +105,7 @@ def _join(
 
 
 def _misread(plan: OneDnnProgram, host: Step, post: PostOp) -> bool:
-    """Returns whether oneDNN 3.2 would compute a post-op on two tensors wrongly.
+    """Return whether oneDNN 3.2 would compute a post-op on two tensors wrongly.
 
     Its elementwise kernels of two tensors add another tensor wrongly that is broadcast over the
     batch, to images of one pixel.
@@ -139,7 +139,7 @@ def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:
 
 
 def _bias(plan: OneDnnProgram) -> None:
-    """Makes a constant per output channel that is added first the operator's own bias."""
+    """Make a constant per output channel that is added first the operator's own bias."""
     for step in plan.steps:
         if step.op not in HEAVY or not step.posts or "bias" in step.fields:
             continue
@@ -177,7 +177,7 @@ def _before(plan: OneDnnProgram, step: Step, value: int, dims: tuple[int, ...]) 
 
 
 def _note_last_reads(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
-    """Notes which post-ops are the last to read a value, whose memory may take the result then."""
+    """Note which post-ops are the last to read a value, whose memory may take the result then."""
     memory: dict[int, int] = {}
     for step in plan.steps:
         source = step.fields["src"] if step.op in VIEWS else step.out

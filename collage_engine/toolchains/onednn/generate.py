@@ -36,7 +36,7 @@ FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
 
 
 def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
-    """Generates the fused program of a function.
+    """Generate the fused program of a function.
 
     A border value that is taken or given in another format is the stored tensor; its logical self
     is a permuted view of it, which costs nothing.
@@ -148,7 +148,7 @@ _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDicti
 
 
 def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
-    """Returns why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
+    """Return why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
         known[index] = _refusal(graph, index)

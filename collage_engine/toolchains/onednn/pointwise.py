@@ -106,7 +106,7 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
 
 
 def _with_scalar(op: str, scalar: float, *, is_first: bool) -> tuple[str, float, float] | None:
-    """Returns the function of a tensor that arithmetic with a scalar is; None where it is none."""
+    """Return the function of a tensor that arithmetic with a scalar is; None where it is none."""
     match op:
         case "add":
             return "linear", 1.0, scalar

@@ -78,7 +78,7 @@ def _direction(node: Node) -> str:
 
 
 def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
-    """Appends the primitive; returns the states of all steps as (step, direction, batch, state)."""
+    """Append the primitive; returns the states of all steps as (step, direction, batch, state)."""
     given = _given(node, kind)
     attributes: dict[str, Any] = node.attributes["attributes"]
     _check(plan, node, kind, given, attributes)
@@ -117,7 +117,7 @@ def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
 
 
 def _given(node: Node, kind: str) -> dict[str, NodeIndex]:
-    """Returns the operator's inputs by name, those that are left out excepted."""
+    """Return the operator's inputs by name, those that are left out excepted."""
     flags = node.attributes.get("inputs")
     if flags is None:
         raise UnsupportedError(f"{kind}: its weights are of a type that oneDNN has not")
@@ -132,7 +132,7 @@ def _check(
     given: dict[str, NodeIndex],
     attributes: dict[str, Any],
 ) -> None:
-    """Raises UnsupportedError for what oneDNN's primitive does not compute."""
+    """Raise UnsupportedError for what oneDNN's primitive does not compute."""
     direction = _direction(node)
     directions = 2 if direction == "bidirectional" else 1
     names = _activations(kind, attributes, directions)
@@ -169,7 +169,7 @@ def _bias(
     kind: str,
     dims: tuple[int, int, int],
 ) -> int:
-    """Adds the bias as (layer, direction, gate, output).
+    """Add the bias as (layer, direction, gate, output).
 
     ONNX adds one bias to the product with the input, and another one to that with the state. They
     are summed, but for the candidate of a GRU: its reset gate comes after the product, so that its

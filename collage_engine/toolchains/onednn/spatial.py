@@ -85,7 +85,7 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
 
 
 def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
-    """Appends the mean or maximum over all axes of space, which are kept with extent one."""
+    """Append the mean or maximum over all axes of space, which are kept with extent one."""
     dims = plan.dims[value]
     space = list(dims[2:])
     zeros, ones = [0] * len(space), [1] * len(space)

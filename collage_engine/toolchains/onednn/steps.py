@@ -58,13 +58,13 @@ class Step:
     """Calls of the dataflow graph that it computes, wholly or in part."""
 
     def reads(self) -> list[int]:
-        """Returns the values that the step reads, those of its post-ops included."""
+        """Return the values that the step reads, those of its post-ops included."""
         found = [self.fields[key] for key in READS if key in self.fields]
         found += self.fields.get("srcs", [])
         return found + [p.value for p in self.posts if p.kind == "binary"]
 
     def as_json(self) -> dict[str, Any]:
-        """Returns the step as JSON values for the runtime."""
+        """Return the step as JSON values for the runtime."""
         out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
         if self.posts:
             out["post"] = [asdict(p) for p in self.posts]
@@ -108,7 +108,7 @@ class OneDnnProgram:
     # Values
 
     def new_value(self, dims: tuple[int, ...]) -> int:
-        """Adds a value of these sizes; returns its number.
+        """Add a value of these sizes; returns its number.
 
         Raises:
             UnsupportedError: It has too many dimensions, or no elements.
@@ -122,12 +122,12 @@ class OneDnnProgram:
         return len(self.dims) - 1
 
     def define_input(self, index: int) -> int:
-        """Adds a tensor that the function takes; returns its number."""
+        """Add a tensor that the function takes; returns its number."""
         self.of_node[index] = self.new_value(self._shape_of(index))
         return self.of_node[index]
 
     def tensor(self, index: int) -> int:
-        """Returns the value of a node that has been lowered, is an input or a constant.
+        """Return the value of a node that has been lowered, is an input or a constant.
 
         Raises:
             UnsupportedError: The node has not been lowered, or the runtime does not take its type.
@@ -146,19 +146,19 @@ class OneDnnProgram:
         return value
 
     def add_constant(self, value: int, array: np.ndarray) -> None:
-        """Gives a value its weights, which are aligned to 64 bytes."""
+        """Give a value its weights, which are aligned to 64 bytes."""
         self.blob.extend(bytes(-len(self.blob) % 64))
         self.constant_offsets[value] = len(self.blob)
         self.blob.extend(np.ascontiguousarray(array, dtype=np.float32).tobytes())
 
     def constant(self, array: np.ndarray) -> int:
-        """Adds a constant that is in no node; returns its number."""
+        """Add a constant that is in no node; returns its number."""
         value = self.new_value(array.shape)
         self.add_constant(value, array)
         return value
 
     def weights(self, node: Node) -> int:
-        """Returns the second operand of a product.
+        """Return the second operand of a product.
 
         What only this product reads, and rounds to bfloat16, is given with errors that cancel.
         """
@@ -175,11 +175,11 @@ class OneDnnProgram:
         return self.constant(balanced(array.reshape(len(array), -1)).reshape(array.shape))
 
     def is_constant(self, index: int) -> bool:
-        """Returns whether a node is a constant."""
+        """Return whether a node is a constant."""
         return self.graph.nodes[index].form == "constant"
 
     def scalar(self, index: int) -> float | None:
-        """Returns the value of a constant with one element; None for any other node."""
+        """Return the value of a constant with one element; None for any other node."""
         node = self.graph.nodes[index]
         if node.form != "constant" or node.type.elements != 1:
             return None
@@ -188,7 +188,7 @@ class OneDnnProgram:
         return float(np.asarray(self._constants(index)).reshape(()))
 
     def array(self, index: int) -> np.ndarray | None:
-        """Returns a constant's values; None in a dry run or for another node."""
+        """Return a constant's values; None in a dry run or for another node."""
         if self._constants is None or not self.is_constant(index):
             return None
         return self._constants(index)
@@ -204,30 +204,30 @@ class OneDnnProgram:
     # Steps
 
     def emit(self, op: str, dims: tuple[int, ...], **fields: Any) -> int:
-        """Appends a step; returns the value that it computes."""
+        """Append a step; returns the value that it computes."""
         out = self.new_value(dims)
         self.steps.append(Step(op, out, self.dims[out], fields, nodes=self.current))
         return out
 
     def reshape(self, value: int, dims: tuple[int, ...]) -> int:
-        """Returns the value with other sizes."""
+        """Return the value with other sizes."""
         dims = tuple(dims) or (1,)
         return value if self.dims[value] == dims else self.emit("reshape", dims, src=value)
 
     def permute(self, value: int, axes: tuple[int, ...]) -> int:
-        """Returns the value with its axes in another order."""
+        """Return the value with its axes in another order."""
         if tuple(axes) == tuple(range(len(axes))):
             return value
         dims = tuple(self.dims[value][a] for a in axes)
         return self.emit("permute", dims, src=value, axes=list(axes))
 
     def eltwise(self, value: int, alg: str, alpha: float = 0.0, beta: float = 0.0) -> int:
-        """Appends an elementwise function with its parameters; returns the result."""
+        """Append an elementwise function with its parameters; returns the result."""
         fields = {"alg": alg, "alpha": float(alpha), "beta": float(beta)}
         return self.emit("eltwise", self.dims[value], src=value, **fields)
 
     def binary(self, alg: str, left: int, right: int) -> int:
-        """Appends arithmetic of two tensors, which broadcast as in NumPy; returns the result."""
+        """Append arithmetic of two tensors, which broadcast as in NumPy; returns the result."""
         rank = max(len(self.dims[left]), len(self.dims[right]))
         left, right = (
             self.reshape(v, (1,) * (rank - len(self.dims[v])) + self.dims[v]) for v in (left, right)
@@ -236,7 +236,7 @@ class OneDnnProgram:
         return self.emit("binary", dims, alg=alg, src=left, other=right)
 
     def as_json(self, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> dict[str, Any]:
-        """Returns the program as JSON values for the runtime.
+        """Return the program as JSON values for the runtime.
 
         Args:
             inputs: The values that the function takes, in the order of its arguments.
@@ -256,7 +256,7 @@ class OneDnnProgram:
         }
 
     def _takes_us(self, step: Step) -> float:
-        """Returns roughly how long one thread takes: 100 GFLOP/s, or 0.15 ns an element.
+        """Return roughly how long one thread takes: 100 GFLOP/s, or 0.15 ns an element.
 
         Both rates are chosen; only the order of magnitude counts.
         """

@@ -100,7 +100,7 @@ class OneDnnToolchain(CppToolchain):
     )
 
     def version(self) -> str:
-        """Returns the version of oneDNN itself, from its header: the wheel is numbered by year."""
+        """Return the version of oneDNN itself, from its header: the wheel is numbered by year."""
         wheel_version(LIBRARY)
         return header_version(
             self._headers() / "oneapi" / "dnnl" / "dnnl_version.h", "DNNL_VERSION_"
@@ -128,23 +128,23 @@ class OneDnnToolchain(CppToolchain):
         )
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implements ``capabilities.BorderFormats``."""
+        """Implement ``capabilities.BorderFormats``."""
         return (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
+        """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def swallows_nan(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> bool:
-        """Implements ``capabilities.SwallowsNan``."""
+        """Implement ``capabilities.SwallowsNan``."""
         return graph.nodes[index].op in SWALLOWING
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implements ``Toolchain.partition_spec``."""
+        """Implement ``Toolchain.partition_spec``."""
         return fusing_rules(self.name, reason_against, joins=True)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:

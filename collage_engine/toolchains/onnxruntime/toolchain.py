@@ -97,7 +97,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         )
 
     def probe(self) -> ToolchainState:
-        """Implements ``Toolchain.probe``; the devices say whether it has a provider for one."""
+        """Implement ``Toolchain.probe``; the devices say whether it has a provider for one."""
         from collage_engine.machine.cuda import cuda_probe
 
         state = super().probe()
@@ -119,7 +119,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
+        """Implement ``Toolchain.supports``."""
         if provider_of(instance):
             types = graph.nodes[index].types
             if any(value.is_open or value.dtype == "string" for value in types):
@@ -127,7 +127,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return super().supports(graph, index, instance)
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
-        """Implements ``OnnxFedToolchain.inexact``: some kernels of int64 compute in float64."""
+        """Implement ``OnnxFedToolchain.inexact``: some kernels of int64 compute in float64."""
         kinds = [kind.dtype for kind in node.types]
         if node.op not in IN_FLOAT64 or not set(kinds) & {"int64", "uint64"}:
             return None
@@ -139,7 +139,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         )
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Returns the rules of what its optimiser fuses, and of any operator by itself.
+        """Return the rules of what its optimiser fuses, and of any operator by itself.
 
         Larger pieces come from blocks, regions and the whole model, which suit it better than what
         combiners would join.
@@ -165,7 +165,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return plan, serialised(model)
 
     def finish(self, function: Function, plan: dict[str, Any], weights: bytes) -> Any:
-        """Implements ``CppToolchain.finish``; what is refused is tried with fewer sizes known.
+        """Implement ``CppToolchain.finish``; what is refused is tried with fewer sizes known.
 
         Constant folding computes nodes of branches that are never taken, too, and the session is
         refused where one does not fit the sizes of the inputs (onnxruntime 1.32, Silero VAD at
@@ -191,7 +191,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             raise
 
     def read_profile(self, content: Any) -> Profile | None:
-        """Implements ``capabilities.ReadsProfiles``."""
+        """Implement ``capabilities.ReadsProfiles``."""
         from collage_engine.toolchains.onnxruntime.profile import read_profile
 
         return read_profile(content)
@@ -199,7 +199,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
-        """Implements ``capabilities.ProfilesLayers``."""
+        """Implement ``capabilities.ProfilesLayers``."""
         from collage_engine.toolchains.onnxruntime.profile import profile_layers
 
         return profile_layers(file, threads, inputs)
@@ -212,7 +212,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         optimise: bool = False,
         weights: Mapping[str, np.ndarray] | None = None,
     ) -> Evaluator:
-        """Implements ``capabilities.EvaluatesOnnx``."""
+        """Implement ``capabilities.EvaluatesOnnx``."""
         from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
         return Evaluator(model, threads, optimise, weights or {})

@@ -29,13 +29,13 @@ class OpenBlasToolchain(BlasToolchain):
     header = (PACKAGE, "cblas.h", "include")
 
     def _libraries(self) -> tuple[Path, ...]:
-        """Returns OpenBLAS, then what its wheel brings along for it (the Fortran runtime)."""
+        """Return OpenBLAS, then what its wheel brings along for it (the Fortran runtime)."""
         library = find_in_wheel(PACKAGE, "libscipy_openblas.so")
         others = [p for p in library.parent.iterdir() if ".so" in p.name and p != library]
         return (library, *sorted(others))
 
     def licence_of(self, name: str) -> str:
-        """Returns the licence of a library of the wheel, as the wheel's LICENSE.txt says it."""
+        """Return the licence of a library of the wheel, as the wheel's LICENSE.txt says it."""
         if name.startswith("libgfortran"):
             return "GPL-3.0-or-later WITH GCC-exception-3.1"
         if name.startswith("libquadmath"):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @cache
 def _frontend() -> Any:
-    """Returns OpenVINO's ONNX frontend, with the manager that must outlive it.
+    """Return OpenVINO's ONNX frontend, with the manager that must outlive it.
 
     It is named by its path: where an artifact brought the process's OpenVINO, the frontend does not
     lie beside that.
@@ -35,7 +35,7 @@ def _frontend() -> Any:
 
 
 def from_onnx(model: ModelProto) -> Any:
-    """Returns the ``openvino.Model`` of an ONNX model.
+    """Return the ``openvino.Model`` of an ONNX model.
 
     Raises:
         ToolchainError: OpenVINO cannot take the model; the text says why.
@@ -149,7 +149,7 @@ def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
 
 
 def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
-    """Returns the layers that OpenVINO executes, in order.
+    """Return the layers that OpenVINO executes, in order.
 
     The model is compiled once more, by OpenVINO's Python interface, with the same settings.
 
@@ -178,5 +178,5 @@ def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _pairs(info: Any) -> list[tuple[str, Any]]:
-    """Returns a map's pairs, their values taken out of OpenVINO's wrappers."""
+    """Return a map's pairs, their values taken out of OpenVINO's wrappers."""
     return [(key, getattr(info[key], "value", info[key])) for key in info]

@@ -85,20 +85,20 @@ class OpenVinoToolchain(OnnxFedToolchain):
         )
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
-        """Implements ``OnnxFedToolchain.inexact``."""
+        """Implement ``OnnxFedToolchain.inexact``."""
         return rounds_otherwise(numbers.graph, node) or inexact(numbers, node, bounds)
 
     def swallows_nan(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> bool:
-        """Implements ``capabilities.SwallowsNan``: of NaN it also makes a False, not a True."""
+        """Implement ``capabilities.SwallowsNan``: of NaN it also makes a False, not a True."""
         node = graph.nodes[index]
         return super().swallows_nan(graph, index, instance) or (
             node.op == "astype" and node.type.dtype == "bool"
         )
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
-        """Implements ``OnnxFedToolchain.misreads``."""
+        """Implement ``OnnxFedToolchain.misreads``."""
         from collage_engine.toolchains.openvino.reading import misreads
 
         return misreads(node, opset)
@@ -137,7 +137,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
         return plan | {"xml_bytes": len(xml)}, constants + xml
 
     def read_profile(self, content: Any) -> Profile | None:
-        """Implements ``capabilities.ReadsProfiles``."""
+        """Implement ``capabilities.ReadsProfiles``."""
         from collage_engine.toolchains.openvino.profile import read_json, read_table
 
         return read_table(content) if isinstance(content, str) else read_json(content)
@@ -145,7 +145,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
-        """Implements ``capabilities.ProfilesLayers``."""
+        """Implement ``capabilities.ProfilesLayers``."""
         from collage_engine.toolchains.openvino.profile import profile_layers
 
         return profile_layers(file, threads, precision, inputs)

@@ -109,7 +109,7 @@ def build_folder() -> Path:
 
 
 def find_compiler() -> tuple[str, ...]:
-    """Finds the C++ compiler: $CXX, g++ or clang++, the first that answers.
+    """Find the C++ compiler: $CXX, g++ or clang++, the first that answers.
 
     Returns:
         How it is called.
@@ -147,7 +147,7 @@ def compiler_command() -> tuple[str, ...]:
 
 
 def build(source: RuntimeSource) -> Runtime:
-    """Returns the runtime library, compiled now or taken from the cache or the wheel.
+    """Return the runtime library, compiled now or taken from the cache or the wheel.
 
     Several builders on the machine do not disturb each other: one compiles, the rest wait for it,
     and the file appears whole or not at all.
@@ -301,7 +301,7 @@ def load(source: RuntimeSource) -> str:
 
 
 def wheel_version(package: str) -> str:
-    """Returns the version of an installed distribution.
+    """Return the version of an installed distribution.
 
     Raises:
         ToolchainError: It is not installed.
@@ -313,7 +313,7 @@ def wheel_version(package: str) -> str:
 
 
 def header_version(header: Path, prefix: str, last: str = "PATCH") -> str:
-    """Returns the version that a library's header defines by three macros.
+    """Return the version that a library's header defines by three macros.
 
     Args:
         header: The header.
@@ -335,7 +335,7 @@ def header_version(header: Path, prefix: str, last: str = "PATCH") -> str:
 
 @cache
 def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
-    """Returns a file that an installed distribution carries.
+    """Return a file that an installed distribution carries.
 
     Args:
         package: The distribution.

@@ -39,7 +39,7 @@ def scalar(name: str) -> Pattern:
 
 
 def _half_times(x: Pattern, gate: Pattern) -> Pattern:
-    """Matches ``0.5 · x · gate`` in the orders that exporters use."""
+    """Match ``0.5 · x · gate`` in the orders that exporters use."""
     half = scalar("half")
     return (
         op("multiply", op("multiply", x, gate), half)
@@ -69,7 +69,7 @@ def silu(x: Pattern) -> Pattern:
 
 
 def hardswish(x: Pattern) -> Pattern:
-    """Matches ``x · clip(x + 3, 0, 6) / 6``."""
+    """Match ``x · clip(x + 3, 0, 6) / 6``."""
     shifted = op("add", x, scalar("three"))
     clipped = op("clip", shifted, min=lambda v: v == 0, max=lambda v: v == 6)
     six = scalar("six")
@@ -79,7 +79,7 @@ def hardswish(x: Pattern) -> Pattern:
 
 
 def hardsigmoid(x: Pattern) -> Pattern:
-    """Matches ``clip(α · x + β, 0, 1)``."""
+    """Match ``clip(α · x + β, 0, 1)``."""
     linear = op("add", op("multiply", x, scalar("alpha")), scalar("beta"))
     return op("clip", linear, min=lambda v: v == 0, max=lambda v: v == 1)
 
@@ -131,7 +131,7 @@ def _added(anchor: Pattern) -> Pattern:
 
 
 def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
-    """Returns patterns of anchors with bias, residual sum and activation.
+    """Return patterns of anchors with bias, residual sum and activation.
 
     Each matches as much as it can.
 
@@ -172,7 +172,7 @@ def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None
 def fusing_rules(
     name: str, reason: Reason, further: Sequence[PatternEntry] = (), *, joins: bool = False
 ) -> PartitionRule:
-    """Returns the rules of a library that fuses what follows an operator, written out or not.
+    """Return the rules of a library that fuses what follows an operator, written out or not.
 
     Args:
         name: The toolchain's name.

@@ -53,7 +53,7 @@ _TAKEN_ALONG: WeakKeyDictionary[DataflowGraph, dict[str, NodeSet]] = WeakKeyDict
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
-    """Finds a file of CUDA's in the first wheel that carries it, else in a system installation.
+    """Find a file of CUDA's in the first wheel that carries it, else in a system installation.
 
     Args:
         packages: Distributions that may carry it, the one to install first.
@@ -76,7 +76,7 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
 
 
 def version_of(packages: tuple[str, ...], header: Path, prefix: str, last: str = "PATCH") -> str:
-    """Returns a library's version: its wheel's, else that of a header (``header_version``)."""
+    """Return a library's version: its wheel's, else that of a header (``header_version``)."""
     for package in packages:
         try:
             return wheel_version(package)
@@ -120,7 +120,7 @@ def cudart_library(toolchain: str) -> RuntimeLibrary:
 
 
 def nvrtc() -> list[Path]:
-    """Returns the compiler that some of cuDNN's engines call and open by name.
+    """Return the compiler that some of cuDNN's engines call and open by name.
 
     Where it is not installed the list is empty, and cuDNN has fewer engines.
     """
@@ -134,7 +134,7 @@ def nvrtc() -> list[Path]:
 def device_state(
     toolchain: CppToolchain, against: Callable[[str], str | None] = lambda architecture: None
 ) -> ToolchainState:
-    """Returns the state of a toolchain for NVIDIA devices: available where a device is.
+    """Return the state of a toolchain for NVIDIA devices: available where a device is.
 
     Args:
         toolchain: The toolchain.
@@ -182,7 +182,7 @@ class CudaToolchain(CppToolchain):
     """The library's SONAME; empty: it has none beside its kernels."""
 
     def library(self) -> Path:
-        """Returns the path of the library itself.
+        """Return the path of the library itself.
 
         Raises:
             ToolchainError: The library is not here; the text names the wheel to install.
@@ -190,7 +190,7 @@ class CudaToolchain(CppToolchain):
         return find_file(self.wheels, self.library_name)
 
     def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
-        """Returns the runtime's source, with CUDA's runtime and the library to lie beside it."""
+        """Return the runtime's source, with CUDA's runtime and the library to lie beside it."""
         _, cudart = cuda_runtime()
         libraries = [(CUDART, cudart)]
         if self.library_name:
@@ -207,7 +207,7 @@ class CudaToolchain(CppToolchain):
         )
 
     def probe(self) -> ToolchainState:
-        """Implements ``Toolchain.probe``."""
+        """Implement ``Toolchain.probe``."""
         return device_state(self)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
@@ -235,7 +235,7 @@ class CudaToolchain(CppToolchain):
         return found
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Implements ``CppToolchain.plan``."""
+        """Implement ``CppToolchain.plan``."""
         return self.dialect().plan_of(
             function.graph,
             function.nodes,
@@ -246,7 +246,7 @@ class CudaToolchain(CppToolchain):
         )
 
     def dry_plan(self, graph: DataflowGraph, nodes: NodeSet) -> dict[str, Any]:
-        """Returns the plan of some calls, made from the shapes of their weights only.
+        """Return the plan of some calls, made from the shapes of their weights only.
 
         Raises:
             UnsupportedError: They are no partition for it, in whatever precision.
@@ -266,13 +266,13 @@ class CudaToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``: an operator by itself, or along with others."""
+        """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
         if self._taken_along(graph) >> index & 1:
             return None
         return self.refused(graph, one_node(index))
 
     def _taken_along(self, graph: DataflowGraph) -> NodeSet:
-        """Returns the calls of a graph that are in a match of the pattern, found out once."""
+        """Return the calls of a graph that are in a match of the pattern, found out once."""
         by_name = _TAKEN_ALONG.setdefault(graph, {})
         if self.name not in by_name:
             found = NO_NODES
@@ -284,7 +284,7 @@ class CudaToolchain(CppToolchain):
         return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implements ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
+        """Implement ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
 
         def refused(graph: DataflowGraph, match: Match) -> str | None:
             return self.refused(graph, match.nodes)

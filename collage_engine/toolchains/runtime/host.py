@@ -17,7 +17,7 @@ PREFIX = "vm.builtin.collage_host"
 
 
 def source() -> builder.RuntimeSource:
-    """Returns the source of the module that runs partitions on the host.
+    """Return the source of the module that runs partitions on the host.
 
     Raises:
         ToolchainError: CUDA's runtime or its headers are not here.
@@ -36,7 +36,7 @@ def source() -> builder.RuntimeSource:
 
 
 def library() -> RuntimeLibrary:
-    """Returns the compiled module as a library that an artifact carries."""
+    """Return the compiled module as a library that an artifact carries."""
     runtime = builder.build(source())
     return RuntimeLibrary(
         file=str(runtime.path),

@@ -94,7 +94,7 @@ class OnnxFedToolchain(CppToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports`` by the class's tables of types and operators."""
+        """Implement ``Toolchain.supports`` by the class's tables of types and operators."""
         node = graph.nodes[index]
         title = self.about.title
         if not self.returns_open_values and any(value.is_open for value in node.types):
@@ -160,12 +160,12 @@ class OnnxFedToolchain(CppToolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> bool:
-        """Implements ``capabilities.SwallowsNan`` by the class's table ``swallowing``."""
+        """Implement ``capabilities.SwallowsNan`` by the class's table ``swallowing``."""
         node = graph.nodes[index]
         return (node.onnx_type or onnx_type(node.op)) in self.swallowing
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Returns the rule tree: quantised composites as they are.
+        """Return the rule tree: quantised composites as they are.
 
         The rest comes from blocks, greedy partitions and the whole model, which suit a runtime
         best: a call has a price of its own, and inside a partition it keeps layouts that small ones
@@ -183,7 +183,7 @@ class OnnxFedToolchain(CppToolchain):
         return False
 
     def onnx_of(self, function: Function) -> ModelProto:
-        """Returns a function as ONNX: a slice of the cleaned model.
+        """Return a function as ONNX: a slice of the cleaned model.
 
         Its inputs and outputs are in the order of the function's. Large weights may lie in files
         (``model.onnx_external``).
@@ -217,7 +217,7 @@ class OnnxFedToolchain(CppToolchain):
 
     @abstractmethod
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
-        """Returns the plan and the weights of a function, given as ONNX; see ``plan``.
+        """Return the plan and the weights of a function, given as ONNX; see ``plan``.
 
         Args:
             function: The function.
@@ -225,11 +225,11 @@ class OnnxFedToolchain(CppToolchain):
         """
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Implements ``CppToolchain.plan``."""
+        """Implement ``CppToolchain.plan``."""
         return self.plan_of(function, self.onnx_of(function))
 
     def compile(self, function: Function) -> Any:
-        """Implements ``Toolchain.compile``; a whole model is compiled from the user's own file.
+        """Implement ``Toolchain.compile``; a whole model is compiled from the user's own file.
 
         It then takes the time that the library takes by itself. Where the library refuses the
         file, or reads it wrongly, the cleaned model stands in.
@@ -246,7 +246,7 @@ class OnnxFedToolchain(CppToolchain):
 
 
 def serialised(model: ModelProto) -> bytes:
-    """Returns the bytes of a model, without its files.
+    """Return the bytes of a model, without its files.
 
     Raises:
         ToolchainError: It is more than one protobuf message may hold.
@@ -305,7 +305,7 @@ class OnnxSessionToolchain(OnnxFedToolchain):
         _register(self.name, self.session)
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """Implements ``CppToolchain.create``."""
+        """Implement ``CppToolchain.create``."""
         _register(self.name, self.session)
         return super().create(symbol, plan, weights)
 

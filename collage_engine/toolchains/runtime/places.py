@@ -32,7 +32,7 @@ class Places:
         constants: Constants,
         dry: bool = False,
     ) -> None:
-        """Creates the places of a function's values, among which inputs and outputs are arguments.
+        """Create the places of a function's values, among which inputs and outputs are arguments.
 
         Args:
             graph: The model's dataflow graph.
@@ -76,7 +76,7 @@ class Places:
         return place
 
     def check_scalars(self, scalars: Mapping[int, float], what: str) -> None:
-        """Checks that the constants of what looks like ``what`` have the values that it needs.
+        """Check that the constants of what looks like ``what`` have the values that it needs.
 
         Raises:
             UnsupportedError: A constant is another number.
@@ -94,7 +94,7 @@ class Places:
 
 
 def blank(graph: DataflowGraph) -> Constants:
-    """Returns constants of the right types that hold nothing, for plans without numbers."""
+    """Return constants of the right types that hold nothing, for plans without numbers."""
 
     def make(index: int) -> np.ndarray:
         kind = graph.nodes[index].type

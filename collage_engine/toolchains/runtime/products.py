@@ -109,7 +109,7 @@ class Dialect:
         *,
         dry: bool = False,
     ) -> tuple[dict[str, Any], bytes]:
-        """Returns the plan and the weights of a function.
+        """Return the plan and the weights of a function.
 
         Args:
             graph: The model's dataflow graph.
@@ -131,7 +131,7 @@ class Dialect:
         return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
 
     def products(self, graph: DataflowGraph, nodes: NodeSet) -> list[Product]:
-        """Returns the products that hold every operator of a set, in the order of their results.
+        """Return the products that hold every operator of a set, in the order of their results.
 
         Raises:
             UnsupportedError: An operator fits in none; the text names it.

@@ -38,7 +38,7 @@ class CppToolchain(Toolchain):
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
-        """Returns the runtime's sources and libraries.
+        """Return the runtime's sources and libraries.
 
         Raises:
             ToolchainError: A file or package is missing; the text names it.
@@ -46,7 +46,7 @@ class CppToolchain(Toolchain):
 
     @abstractmethod
     def version(self) -> str:
-        """Returns the version of the library that the runtime calls.
+        """Return the version of the library that the runtime calls.
 
         Raises:
             ToolchainError: Its package is not installed.
@@ -54,7 +54,7 @@ class CppToolchain(Toolchain):
 
     @abstractmethod
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
-        """Returns the plan (JSON values that the C++ runtime reads) and the weights of a function.
+        """Return the plan (JSON values that the C++ runtime reads) and the weights of a function.
 
         Raises:
             UnsupportedError: The runtime cannot compute the function; the text says why.
@@ -68,7 +68,7 @@ class CppToolchain(Toolchain):
         return (plain,)
 
     def probe(self) -> ToolchainState:
-        """Builds and loads the runtime, and the library with it."""
+        """Build and load the runtime, and the library with it."""
         try:
             version = self.version()
             kind = builder.load(self.source())
@@ -83,7 +83,7 @@ class CppToolchain(Toolchain):
         return ToolchainState(name=self.name, available=True, version=version, devices=("cpu",))
 
     def check(self, kind: str) -> None:
-        """Loads the library itself, once the runtime is loaded.
+        """Load the library itself, once the runtime is loaded.
 
         Raises:
             ToolchainError: The library does not load.
@@ -96,11 +96,11 @@ class CppToolchain(Toolchain):
             raise ToolchainError(short_reason(error, line="first")) from error
 
     def compile(self, function: Function) -> Any:
-        """Implements ``Toolchain.compile``."""
+        """Implement ``Toolchain.compile``."""
         return self.finish(function, *self.plan(function))
 
     def finish(self, function: Function, plan: dict[str, Any], weights: bytes) -> Any:
-        """Returns the module of a function from its plan and weights, as ``plan`` returns them.
+        """Return the module of a function from its plan and weights, as ``plan`` returns them.
 
         Raises:
             ToolchainError: The library refuses the plan; the text says why.
@@ -112,7 +112,7 @@ class CppToolchain(Toolchain):
         return self.create(function.symbol, plan, weights)
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """Returns a module from a finished plan.
+        """Return a module from a finished plan.
 
         Args:
             symbol: The name of the module's function.
@@ -132,12 +132,12 @@ class CppToolchain(Toolchain):
             raise ToolchainError(f"{self.name}: {short_reason(error, line='first')}") from error
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Implements ``capabilities.Inspectable``."""
+        """Implement ``capabilities.Inspectable``."""
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
         return described
 
     def unpack(self, module: Any) -> tuple[str, dict[str, Any], bytes]:
-        """Returns the symbol, the plan and the weights of a module, from its serialised form."""
+        """Return the symbol, the plan and the weights of a module, from its serialised form."""
         data = memoryview(bytes(module["collage.save"]()))
         fields = []
         while data:

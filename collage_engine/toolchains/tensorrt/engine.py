@@ -62,7 +62,7 @@ def build_engine(
     option: str = "",
     tf32: bool = False,
 ) -> Engine:
-    """Builds the engine of an ONNX model; its tensors are called input0, …, output0, ….
+    """Build the engine of an ONNX model; its tensors are called input0, …, output0, ….
 
     Args:
         model: The model, with its weights.
@@ -109,7 +109,7 @@ def build_engine(
 
 
 def _name(found: Api, kind: str, tensors: Sequence[Any], types: Sequence[str]) -> None:
-    """Gives tensors the names by which the runtime binds them, and checks their element types.
+    """Give tensors the names by which the runtime binds them, and check their element types.
 
     Raises:
         ToolchainError: The parser changed their number or a type: older releases read int64 as
@@ -148,7 +148,7 @@ def parses(onnx_type: str) -> bool:
 
 
 def logger(found: Api) -> Any:
-    """Returns a logger that keeps errors and prints nothing."""
+    """Return a logger that keeps errors and prints nothing."""
     trt = found.trt
     severity = trt.ILogger.Severity
 
@@ -172,7 +172,7 @@ _PLACE = re.compile(
 
 
 def reason_of(log: Any, otherwise: str) -> str:
-    """Returns TensorRT's first error without the places in its sources.
+    """Return TensorRT's first error without the places in its sources.
 
     ``otherwise`` if there is none.
     """
@@ -181,14 +181,14 @@ def reason_of(log: Any, otherwise: str) -> str:
 
 
 def creation_flags(found: Api) -> int:
-    """Returns the flags with which networks are created, as a bit mask."""
+    """Return the flags with which networks are created, as a bit mask."""
     kinds = found.trt.NetworkDefinitionCreationFlag
     flag = getattr(kinds, "STRONGLY_TYPED" if found.strongly_typed else "EXPLICIT_BATCH", None)
     return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
 
 
 def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32: bool) -> None:
-    """Sets the builder's options so that all toolchains compute with equal arithmetic.
+    """Set the builder's options so that all toolchains compute with equal arithmetic.
 
     The engine uses one stream, and the architecture is named where the release can be told it.
 
@@ -222,7 +222,7 @@ def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32:
 
 
 def executed_layers(plan: bytes) -> list[dict[str, Any]]:
-    """Returns the layers in execution order with their kernels.
+    """Return the layers in execution order with their kernels.
 
     The list is empty where the engine cannot be opened.
     """

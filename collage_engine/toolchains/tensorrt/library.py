@@ -59,7 +59,7 @@ class Api:
         return not hasattr(self.trt.BuilderFlag, "FP16")
 
     def architectures(self) -> tuple[str, ...]:
-        """Returns the devices for which TensorRT-RTX builds engines, for example sm_86.
+        """Return the devices for which TensorRT-RTX builds engines, for example sm_86.
 
         The result is empty where engines are built for the device of this machine only.
         """
@@ -72,7 +72,7 @@ class Api:
 
 @cache
 def api() -> Api:
-    """Returns the imported Python interface: TensorRT's if it is installed, else TensorRT-RTX's.
+    """Return the imported Python interface: TensorRT's if it is installed, else TensorRT-RTX's.
 
     Raises:
         ToolchainError: None is installed, or it cannot be imported, for the reason in the message.
@@ -94,12 +94,12 @@ def api() -> Api:
 
 
 def bare(architecture: str) -> str:
-    """Returns an architecture without its suffix, sm_90 for sm_90a; it is the same device."""
+    """Return an architecture without its suffix, sm_90 for sm_90a; it is the same device."""
     return architecture.rstrip("af")
 
 
 def reason_against_architecture(architecture: str) -> str | None:
-    """Returns why engines cannot be built for an architecture; None where they can."""
+    """Return why engines cannot be built for an architecture; None where they can."""
     found = api()
     known = found.architectures()
     if not found.rtx:

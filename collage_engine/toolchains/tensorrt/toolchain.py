@@ -86,7 +86,7 @@ class TensorrtToolchain(OnnxFedToolchain):
         )
 
     def probe(self) -> ToolchainState:
-        """Finds out whether TensorRT, or TensorRT-RTX, can be used on this machine.
+        """Find out whether TensorRT, or TensorRT-RTX, can be used on this machine.
 
         Without a device only TensorRT-RTX builds engines; TensorRT times them on the device.
         """
@@ -123,7 +123,7 @@ class TensorrtToolchain(OnnxFedToolchain):
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
+        """Implement ``Toolchain.supports``."""
         if instance.architecture:
             reason = library.reason_against_architecture(instance.architecture)
             if reason is not None:
@@ -136,7 +136,7 @@ class TensorrtToolchain(OnnxFedToolchain):
         return super().supports(graph, index, instance)
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
-        """Returns the program and the engine of a function.
+        """Return the program and the engine of a function.
 
         The engine that was asked for last is kept, since a candidate is measured in several copies
         and building takes seconds.
@@ -166,14 +166,14 @@ class TensorrtToolchain(OnnxFedToolchain):
         return {**engine.about, "engine_bytes": len(engine.plan)}, engine.plan
 
     def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """Implements ``CppToolchain.create``."""
+        """Implement ``CppToolchain.create``."""
         from collage_engine.toolchains.tensorrt import python_runtime
 
         python_runtime.register()
         return super().create(symbol, plan, weights)
 
     def read_profile(self, content: Any) -> Profile | None:
-        """Implements ``capabilities.ReadsProfiles``."""
+        """Implement ``capabilities.ReadsProfiles``."""
         from collage_engine.toolchains.tensorrt.engine import read_profile
 
         return read_profile(content)

@@ -61,7 +61,7 @@ def with_rounded_products(module: tvm.IRModule, full: Collection[int], cpu: Cpu)
 
 
 def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]:
-    """Returns the values that are held in bfloat16, being too large for the second-level cache.
+    """Return the values that are held in bfloat16, being too large for the second-level cache.
 
     They are read by products that take them in bfloat16, and else by sums only. (What only sums
     read may never lie in memory.)

@@ -50,7 +50,7 @@ class _Sums:
     data: Scaling
 
     def correction(self) -> np.ndarray:
-        """Returns what the sums lack because the data's zero is not 0: −zero · Σ w, per channel."""
+        """Return what the sums lack because the data's zero is not 0: −zero · Σ w, per channel."""
         totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-zero_of(self.data) * totals).astype(np.int32)
 
@@ -75,7 +75,7 @@ class ProductSums(_Sums):
         return self.operand
 
     def sums(self, x: Any, w: Any) -> Any:
-        """Returns the int32 sums of the products, given the data and the packed weights."""
+        """Return the int32 sums of the products, given the data and the packed weights."""
         return result_of(self.form, x, w, self.plan, "int8", "int32")
 
 
@@ -98,7 +98,7 @@ class DirectSums(_Sums):
         return packed_filters(self.weights, self.shape)
 
     def sums(self, x: Any, w: Any) -> Any:
-        """Returns the int32 sums of the products, given the data and the packed weights."""
+        """Return the int32 sums of the products, given the data and the packed weights."""
         dims = len(self.window.strides)
 
         def image(n: Any, c: Any, *at: Any) -> Any:
@@ -117,11 +117,11 @@ class CudaWriter(Writer):
         return self.integers.function.instance.architecture
 
     def image(self, index: NodeIndex) -> Any:
-        """Returns the value of a node as a kernel reads images, which is the plain value."""
+        """Return the value of a node as a kernel reads images, which is the plain value."""
         return self.value_of(index)
 
     def given_as_image(self, value: Any) -> Any:
-        """Returns a value that a kernel has written as an image, unchanged."""
+        """Return a value that a kernel has written as an image, unchanged."""
         return value
 
     def convolution(
@@ -133,7 +133,7 @@ class CudaWriter(Writer):
         padding: tuple[int, ...],
         dilation: tuple[int, ...],
     ) -> Any:
-        """Returns the sums of a convolution of 8-bit values.
+        """Return the sums of a convolution of 8-bit values.
 
         Raises:
             NoForm: There is no kernel for it.
@@ -159,7 +159,7 @@ class CudaWriter(Writer):
         return ProductSums(weights, data, form, self._plan(form), form.packed(weights, S8), axis=1)
 
     def product(self, node: Node, weights: np.ndarray) -> Any:
-        """Returns the sums of a matrix product of 8-bit values.
+        """Return the sums of a matrix product of 8-bit values.
 
         Raises:
             NoForm: There is no kernel for it.

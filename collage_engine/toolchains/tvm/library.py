@@ -36,7 +36,7 @@ def instance_with(toolchain: str, threads: int, library: str) -> ToolchainInstan
 
 
 def rules(instance: ToolchainInstance) -> PartitionRule:
-    """Returns the rules that propose TVM's groups, with the library's composites as anchors."""
+    """Return the rules that propose TVM's groups, with the library's composites as anchors."""
     return library_rules(instance.toolchain, library_of(get(instance.library)).library_table())
 
 
@@ -60,7 +60,7 @@ def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet
 def _found(
     graph: DataflowGraph, library: str, operators: OperatorSet
 ) -> list[tuple[str, OperatorSet]]:
-    """Returns the composites of a set of operators as MergeComposite would take them alone."""
+    """Return the composites of a set of operators as MergeComposite would take them alone."""
     free = operators
     found = []
     for name, matched in _matches(graph, library):
@@ -71,7 +71,7 @@ def _found(
 
 
 def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | None:
-    """Returns the composites of a set that also has kernels of TVM's beside them; else None.
+    """Return the composites of a set that also has kernels of TVM's beside them; else None.
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """

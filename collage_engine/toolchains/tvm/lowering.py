@@ -34,7 +34,7 @@ class Lowered:
 
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
-    """Returns the module legalised and fused: ``main`` calls PrimFuncs without schedules."""
+    """Return the module legalised and fused: ``main`` calls PrimFuncs without schedules."""
     return tvm.transform.Sequential(
         [
             relax.transform.LegalizeOps(table(cpu)),
@@ -95,7 +95,7 @@ def lower_function(function: Function, calls: LibraryCalls | None = None) -> Low
 
 
 def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kernel:
-    """Returns a scheduled kernel that brings a value from one stored form to another.
+    """Return a scheduled kernel that brings a value from one stored form to another.
 
     It is a transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared
     by the threads where it is long enough.

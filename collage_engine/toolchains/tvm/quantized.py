@@ -309,14 +309,14 @@ class Writer:
         return self.builder.emit(self.builder.call_te(body, *arguments, primfunc_name_hint=name))
 
     def rescaled(self, value: Expr, source: Scaling) -> Expr:
-        """Returns a quantised value brought from one scale to the result's."""
+        """Return a quantised value brought from one scale to the result's."""
         result = self.result
         if result is None:
             raise NoForm
         return value if source.equals(result) else self.mapped(value, source, lambda x: x)
 
     def mapped(self, value: Expr, source: Scaling, function: Callable[[Expr], Expr]) -> Expr:
-        """Returns a function of a quantised value, at the result's scale."""
+        """Return a function of a quantised value, at the result's scale."""
         result = self.result
         if result is None:
             raise NoForm
@@ -424,7 +424,7 @@ class Integers:
             return None
 
     def opened(self, index: NodeIndex) -> list[NodeIndex]:
-        """Returns the nodes of a composite that was given up, which are emitted one by one."""
+        """Return the nodes of a composite that was given up, which are emitted one by one."""
         found = self.found.get(index)
         if found is None or not self.given_up >> index & 1:
             return [index]

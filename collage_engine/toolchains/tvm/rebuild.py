@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def relax_module(
     function: Function, calls: LibraryCalls | None = None, writer: type[Writer] = Writer
 ) -> tuple[tvm.IRModule, frozenset[int] | None]:
-    """Returns ``main(inputs) → outputs`` with the model's own operators, constants in place.
+    """Return ``main(inputs) → outputs`` with the model's own operators, constants in place.
 
     Quantised composites are integer computations from here on, a library's are packed calls. Types
     are logical ones.
@@ -78,7 +78,7 @@ class _Rebuilding:
         return relax.transform.DeadCodeElimination(["main"])(builder.get())
 
     def _emit(self, index: NodeIndex) -> None:
-        """Emits one node: a library's composite, an integer one, or the operators as they are."""
+        """Emit one node: a library's composite, an integer one, or the operators as they are."""
         model, integers, calls = self.model, self.integers, self.calls
         if self.graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
             return

@@ -40,7 +40,7 @@ SUPPORTED = names_where(kernel=True)
 
 
 def reason_against(graph: DataflowGraph, index: int) -> str | None:
-    """Returns None when the call can be lowered to kernels, else a sentence why not."""
+    """Return None when the call can be lowered to kernels, else a sentence why not."""
     node = graph.nodes[index]
     op, attributes = node.op, node.attributes
     read = (kind for source in node.inputs for kind in graph.nodes[source].types)
@@ -89,7 +89,7 @@ class TvmToolchain(Toolchain):
     )
 
     def probe(self) -> ToolchainState:
-        """Implements ``Toolchain.probe``."""
+        """Implement ``Toolchain.probe``."""
 
         def missing(reason: str) -> ToolchainState:
             return ToolchainState(name=self.name, available=False, reason=reason)
@@ -137,31 +137,31 @@ class TvmToolchain(Toolchain):
         return plain, in_precision(plain, FLOAT16)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implements ``capabilities.BorderFormats``."""
+        """Implement ``capabilities.BorderFormats``."""
         # A GPU's schedules and library calls take images channels first.
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> str | None:
-        """Implements ``Toolchain.supports``."""
+        """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def swallows_nan(
         self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
     ) -> bool:
-        """Implements ``capabilities.SwallowsNan``: kernels for the processor hand NaN on."""
+        """Implement ``capabilities.SwallowsNan``: kernels for the processor hand NaN on."""
         return bool(instance.architecture) and graph.nodes[index].op in SWALLOWING_ON_DEVICE
 
     def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
-        """Implements ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
+        """Implement ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
         from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.bfloat16 import rounds
 
         return bool(instance.architecture) or rounds(graph, index, cpu(instance.threads))
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implements ``Toolchain.partition_spec``."""
+        """Implement ``Toolchain.partition_spec``."""
         if instance.library:
             return rules(instance)
         integers = composite_rules("quantized", pattern_table(self.name))
@@ -170,13 +170,13 @@ class TvmToolchain(Toolchain):
     def library_instances(
         self, threads: int, libraries: Sequence[str]
     ) -> tuple[ToolchainInstance, ...]:
-        """Implements ``capabilities.CallsLibraries``."""
+        """Implement ``capabilities.CallsLibraries``."""
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
     ) -> Composites | None:
-        """Implements ``capabilities.MakesComposites``."""
+        """Implement ``capabilities.MakesComposites``."""
         if not instance.library:
             return ()
         return made_of(graph, instance.library, nodes)
@@ -186,7 +186,7 @@ class TvmToolchain(Toolchain):
         return ()
 
     def lower(self, function: Function) -> Any:
-        """Implements ``capabilities.LowersToTir``."""
+        """Implement ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
         from collage_engine.toolchains.tvm.lowering import lower_function
         from collage_engine.toolchains.tvm.rebuild import relax_module
@@ -213,19 +213,19 @@ class TvmToolchain(Toolchain):
             raise ToolchainError(f"TVM could not lower {function.symbol}: {reason}") from error
 
     def conversion(self, kind: TensorType, source: str, target: str, threads: int) -> Any:
-        """Implements ``capabilities.ConvertsFormats``."""
+        """Implement ``capabilities.ConvertsFormats``."""
         from collage_engine.toolchains.tvm.lowering import conversion
 
         return conversion(kind, source, target, threads).function
 
     def tuner(self) -> TvmTuner:
-        """Implements ``capabilities.Tunes``."""
+        """Implement ``capabilities.Tunes``."""
         from collage_engine.toolchains.tvm.tuner import TvmTuner
 
         return TvmTuner()
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Implements ``capabilities.Inspectable``.
+        """Implement ``capabilities.Inspectable``.
 
         Returns:
             ``kernels``: one record a kernel, in call order, with the rule that wrote it, its TIR

@@ -24,7 +24,7 @@ class TvmTuner:
     """Called in a child process; the pipeline's own process never imports TVM for it."""
 
     def tasks(self, function: Function) -> list[TuneTask]:
-        """Returns what can be tuned of a candidate.
+        """Return what can be tuned of a candidate.
 
         Raises:
             ToolchainError: The candidate cannot be lowered.
@@ -48,7 +48,7 @@ class TvmTuner:
         return write_table(table)
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Returns the table of choices that a hash names.
+        """Return the table of choices that a hash names.
 
         Raises:
             ToolchainError: The table is gone.

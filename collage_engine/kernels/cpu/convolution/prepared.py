@@ -36,7 +36,7 @@ from collage_engine.kernels.tir_builder import (
 
 
 def fill_run(target: Any, at: Index, size: int, lanes: int, value: Callable[[Index], Expr]) -> Stmt:
-    """Returns loops that store contiguous elements of a flat buffer, in vectors.
+    """Return loops that store contiguous elements of a flat buffer, in vectors.
 
     Args:
         target: The flat buffer that is written.
@@ -53,12 +53,12 @@ def fill_run(target: Any, at: Index, size: int, lanes: int, value: Callable[[Ind
 
 
 def zeros(_: Index) -> Expr:
-    """Returns the element of a rim of zeros."""
+    """Return the element of a rim of zeros."""
     return f32(0.0)
 
 
 def run_of(source: Any, start: Index) -> Callable[[Index], Expr]:
-    """Returns what reads a run of a flat buffer; numbers held in bfloat16 become float32."""
+    """Return what reads a run of a flat buffer; numbers held in bfloat16 become float32."""
 
     def element(offset: Index) -> Expr:
         value = load(source, start + offset)
@@ -94,7 +94,7 @@ class Prepared:
 
 
 def prepare(problem: ConvProblem, context: Context) -> Prepared:
-    """Returns the data channels last, with its rim of zeros, and without harmful distances.
+    """Return the data channels last, with its rim of zeros, and without harmful distances.
 
     A copy with a few spare channels per position (``spread_pitch``) costs next to nothing beside a
     tile whose positions compete for the same lines. Without cause there is no copy.
@@ -114,7 +114,7 @@ def prepare(problem: ConvProblem, context: Context) -> Prepared:
 
 
 def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
-    """Turns channels-first data into a channels-last copy with its rim of zeros."""
+    """Turn channels-first data into a channels-last copy with its rim of zeros."""
     lanes = context.cpu.lanes("float32")
     size, positions = problem.padded, prod(problem.size)
     length = problem.batch * prod(size) * pitch
@@ -136,7 +136,7 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
         return index * pitch + c
 
     def block(channels: tuple[int, int, int], run: tuple[int, int, int]) -> Stmt:
-        """Turns all blocks of so many channels by runs of so many positions."""
+        """Turn all blocks of so many channels by runs of so many positions."""
         (blocks, first_c, wide), (runs, first_p, long) = channels, run
 
         def one(index: Index) -> Stmt:
@@ -176,7 +176,7 @@ def pad_into(
     copied: Callable[[Any, Index], Callable[[Index], Expr]],
     outside: Callable[[Index], Expr],
 ) -> Stmt:
-    """Returns loops that copy channels-last data into a flat buffer with a rim.
+    """Return loops that copy channels-last data into a flat buffer with a rim.
 
     Args:
         problem: The sizes of the convolution.
@@ -242,7 +242,7 @@ class Planes:
     """The loops that write the buffer; None when the kernel reads the data itself."""
 
     def offset(self, k: Sequence[Index], dilation: Sequence[int]) -> Any:
-        """Returns where a tap's first element lies in a channel's plane."""
+        """Return where a tap's first element lies in a channel's plane."""
         phase: Index = 0
         inside: Index = 0
         for t, d, s, p in zip(k, dilation, self.strides, self.pitches, strict=True):
@@ -259,7 +259,7 @@ def layout_of(problem: ConvProblem) -> tuple[int, tuple[int, ...]]:
 
 
 def make_planes(problem: ConvProblem, context: Context, may_alias: bool) -> Planes:
-    """Returns all channels' planes, with slack behind so that vectors may read past the end."""
+    """Return all channels' planes, with slack behind so that vectors may read past the end."""
     size, pitches = layout_of(problem)
     if may_alias and problem.pointwise:
         return Planes(context.views.flat(context.data), size, pitches, problem.strides, None)
@@ -275,7 +275,7 @@ def make_planes(problem: ConvProblem, context: Context, may_alias: bool) -> Plan
 def write_plane(
     problem: ConvProblem, context: Context, buffer: Buffer, base: Index, channel: Index
 ) -> Stmt:
-    """Returns one channel's plane into a flat buffer from ``base`` on, zeros around.
+    """Return one channel's plane into a flat buffer from ``base`` on, zeros around.
 
     ``channel`` counts over batch and channels.
     """
@@ -346,7 +346,7 @@ def gather(
     stride: int,
     lanes: int,
 ) -> Stmt:
-    """Returns loops that copy elements, a stride apart, to contiguous places.
+    """Return loops that copy elements, a stride apart, to contiguous places.
 
     Args:
         target: The flat buffer that is written.

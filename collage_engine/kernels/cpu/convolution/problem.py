@@ -142,7 +142,7 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
         return self.out[-2], self.out[-1]
 
     def of_points(self) -> Self:
-        """Returns a product as a convolution of single points; a convolution as it is.
+        """Return a product as a convolution of single points; a convolution as it is.
 
         Rows are positions along one spatial axis, and the kernel is a single tap.
         """
@@ -170,7 +170,7 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
         return prod(self.weight[1:])
 
     def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Returns random data and a random weight; results are about as large as the data."""
+        """Return random data and a random weight; results are about as large as the data."""
         data, weight = (
             random.standard_normal(shape, dtype=np.float32) for shape in (self.data, self.weight)
         )
@@ -207,7 +207,7 @@ def described(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
 
 
 def in_blocks(problem: ConvProblem, weight: np.ndarray, block: int) -> np.ndarray:
-    """Returns a weight [O, I, *kernel] cut into blocks of output channels.
+    """Return a weight [O, I, *kernel] cut into blocks of output channels.
 
     Args:
         problem: The convolution.
@@ -227,7 +227,7 @@ def in_blocks(problem: ConvProblem, weight: np.ndarray, block: int) -> np.ndarra
 
 
 def taps_of(problem: ConvProblem) -> list[Any]:
-    """Returns a reduction axis for each of the kernel's axes."""
+    """Return a reduction axis for each of the kernel's axes."""
     return [te.reduce_axis((0, k), f"k{i}") for i, k in enumerate(problem.kernel)]
 
 
@@ -239,7 +239,7 @@ def input_at(
     channel: Index,
     rim: Any = None,
 ) -> Any:
-    """Returns the input element that a tap of the output at ``index`` reads.
+    """Return the input element that a tap of the output at ``index`` reads.
 
     Args:
         problem: The convolution.
@@ -273,7 +273,7 @@ def blocked_sum(
     weight_at: Callable[[Index, Index, Index, Index], Any],
     note: dict[str, str],
 ) -> Any:
-    """Returns a convolution or product over a weight that is packed by blocks of output channels.
+    """Return a convolution or product over a weight that is packed by blocks of output channels.
 
     Args:
         problem: The convolution or product.

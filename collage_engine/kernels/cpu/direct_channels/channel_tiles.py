@@ -48,7 +48,7 @@ class ChannelsPlan(TilePlan, frozen=True):
 
 
 def cut(problem: ConvProblem, cpu: Cpu, block: int) -> ChannelsPlan:
-    """Returns the plan with blocks of so many vectors, and the tile and chunk that suit them.
+    """Return the plan with blocks of so many vectors, and the tile and chunk that suit them.
 
     While one chunk's weights lie in the first-level cache, all tiles of a group of positions
     use them; sums wait in a buffer between chunks. So weights come from memory once, in order.
@@ -93,11 +93,11 @@ class ChannelTiles:
     # Where things are --------------------------------------------------------------------------
 
     def place(self, lead: tuple[Index, ...], row: Index, column: Index) -> tuple[Index, ...]:
-        """Returns the output position of a row and a column of the image that tiles cover."""
+        """Return the output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
     def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
-        """Returns the input element that tap ``k`` of the output at ``place`` reads."""
+        """Return the input element that tap ``k`` of the output at ``place`` reads."""
         problem, data = self.problem, self.data
         if self.plain:
             spatial: Any = place[-1]
@@ -110,7 +110,7 @@ class ChannelTiles:
         return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
     def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
-        """Stores a finished output element."""
+        """Store a finished output element."""
         problem, collapsed = self.problem, self.collapsed
         if self.plain:
             if collapsed is not None and problem.channels_last:
@@ -122,7 +122,7 @@ class ChannelTiles:
         return self.epilogue.store((n, *place, channel) if last else (n, channel, *place), value)
 
     def block_columns(self, b: Index, body: Callable[[Index], Stmt]) -> Stmt:
-        """Returns the body for the columns that exist in channel block ``b``."""
+        """Return the body for the columns that exist in channel block ``b``."""
         rest = self.co - (self.blocks - 1) * self.block
         if rest == self.block:
             return body(self.vectors)
@@ -147,7 +147,7 @@ class ChannelTiles:
         start: Callable[[tuple[Index, Index], Any], Any] | None = None,
         ahead: Callable[[Index], Stmt] | None = None,
     ) -> Stmt:
-        """Writes the sums over one chunk of input channels, for some positions and one block."""
+        """Write the sums over one chunk of input channels, for some positions and one block."""
         problem, weight = self.problem, self.context.weight
 
         def position(r: Index) -> tuple[Index, Index]:
@@ -182,7 +182,7 @@ class ChannelTiles:
         )
 
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
-        """Returns the body over batch, outer axes and ``extents``, and over blocks of channels."""
+        """Return the body over batch, outer axes and ``extents``, and over blocks of channels."""
         share = self.context.share_products(self.problem.multiply_adds)
         spatial = (self.problem.batch, *self.outer, *extents)
         channels = (self.groups, self.blocks)

@@ -44,12 +44,12 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         return bool(problem.kernel) and not problem.depthwise
 
     def default(self, problem: ConvProblem, machine: Cpu) -> ChannelsPlan:
-        """Returns the cut by the block that is estimated to cost least."""
+        """Return the cut by the block that is estimated to cost least."""
         block = block_of(machine, problem.co_group, problem.image) // machine.lanes("float32")
         return cut(problem, machine, block)
 
     def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the plan does not suit the sizes."""
+        """Raise ``PlanError`` where the plan does not suit the sizes."""
         plan.check_tile(problem.co_group, problem.image, machine)
         if problem.ci_group % plan.chunk:
             raise PlanError(f"chunks of {plan.chunk} channels for {problem.ci_group} channels")
@@ -57,7 +57,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
-        """Yields other blocks with what suits them, tiles and chunks."""
+        """Yield other blocks with what suits them, tiles and chunks."""
         blocks = -(-problem.co_group // machine.lanes("float32"))
         for block in near(plan.block, min(MOST_VECTORS, blocks)):
             yield cut(problem, machine, block)
@@ -75,7 +75,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def pack(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns the weight as [groups, blocks, chunks, *kernel, channels of a chunk, block]."""
+        """Return the weight as [groups, blocks, chunks, *kernel, channels of a chunk, block]."""
         split = in_blocks(problem.of_points(), weight, plan.block * machine.lanes("float32"))
         groups, blocks, block, ci, *kernel = split.shape
         split = split.reshape(groups, blocks, block, ci // plan.chunk, plan.chunk, *kernel)
@@ -84,7 +84,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     def reference(
         self, problem: ConvProblem, plan: ChannelsPlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Returns the sums of data times packed weight."""
+        """Return the sums of data times packed weight."""
         data, weight = operands
         taps, chunk = taps_of(problem), int(weight.shape[-2])
 
@@ -96,7 +96,7 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops, the data made ready where that is needed."""
+        """Return the loops, the data made ready where that is needed."""
         return write(problem, plan, epilogue, epilogue.context)
 
 
@@ -110,7 +110,7 @@ class PackedProduct(DirectChannels):
         return not problem.kernel
 
     def default(self, problem: ConvProblem, machine: Cpu) -> ChannelsPlan:
-        """Returns the cut of the convolution of points.
+        """Return the cut of the convolution of points.
 
         Of one row, a block has enough sums in flight to hide the latency of a multiply-add.
         """
@@ -122,7 +122,7 @@ class PackedProduct(DirectChannels):
     def neighbours(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
-        """Yields those of the convolution of points; of one row all other blocks."""
+        """Yield those of the convolution of points; of one row all other blocks."""
         if problem.image[0] > 1:
             yield from super().neighbours(problem, plan, machine)
             return
@@ -132,7 +132,7 @@ class PackedProduct(DirectChannels):
                 yield replace(plan, block=block)
 
     def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the loops: rows of all leading axes are positions of a convolution of points."""
+        """Return the loops: rows of all leading axes are positions of a convolution of points."""
         rows = _Rows(epilogue, epilogue.anchor.extents[:-1])
         return write(problem.of_points(), plan, rows, epilogue.context)
 

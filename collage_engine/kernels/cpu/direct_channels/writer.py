@@ -43,7 +43,7 @@ from collage_engine.kernels.tir_builder import (
 
 
 def by_chunks(tiles: ChannelTiles) -> Stmt:
-    """Returns the loops over groups of rows.
+    """Return the loops over groups of rows.
 
     The sums of a group wait in a buffer while all chunks are added.
     """
@@ -82,7 +82,7 @@ class _Chunks:
         self.sums = workspace((self.most * self.columns * tiles.block,), name="sums")
 
     def _groups(self) -> tuple[int, int, int]:
-        """Returns how the image's rows are cut into groups.
+        """Return how the image's rows are cut into groups.
 
         Groups are even, and as large as their sums fit the first-level cache beside the weights.
 
@@ -99,7 +99,7 @@ class _Chunks:
     # One group ---------------------------------------------------------------------------------
 
     def group(self, n: Index, lead: tuple[Index, ...], g: Index, b: Index, number: Any) -> Stmt:
-        """Clears the sums of a group, adds all chunks to them, and has them leave."""
+        """Clear the sums of a group, add all chunks to them, and have them leave."""
         groups, per_group = self.groups, self.per_group
         last = number == groups - 1 if groups > 1 else True
         if self.full_rows % per_group:
@@ -126,7 +126,7 @@ class _Chunks:
         )
 
     def _clear(self, i: Index) -> Stmt:
-        """Sets row ``i`` of the sums to zero."""
+        """Set row ``i`` of the sums to zero."""
         block, lanes = self.tiles.block, self.tiles.lanes
         return nest(
             (self.columns, len(self.tiles.vectors)),
@@ -139,7 +139,7 @@ class _Chunks:
         )
 
     def _add(self, group: _Group, chunk: Index) -> Stmt:
-        """Returns the chunk's products, added to the sums of all tiles."""
+        """Return the chunk's products, added to the sums of all tiles."""
         height = self.height
         full = for_range(
             group.tiles, lambda i: self._across(group, chunk, group.first + i * height, height)
@@ -150,7 +150,7 @@ class _Chunks:
         return seq(full, when(group.last, rest) or seq())
 
     def _across(self, group: _Group, chunk: Index, row: Index, height: int) -> Stmt:
-        """Returns a row of tiles.
+        """Return a row of tiles.
 
         While this chunk is used, the next one is fetched, a little in every step.
         """
@@ -200,7 +200,7 @@ class _Chunks:
     # Sums leave --------------------------------------------------------------------------------
 
     def _finish(self, group: _Group, i: Index, kept: Any) -> Stmt:
-        """Stores row ``i`` of the group, channels in the lanes."""
+        """Store row ``i`` of the group, channels in the lanes."""
         tiles = self.tiles
         channels = group.g * tiles.co + group.b * tiles.block
 
@@ -225,7 +225,7 @@ class _Chunks:
 
 
 def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
-    """Returns the loops of a convolution, its data made ready where that is needed.
+    """Return the loops of a convolution, its data made ready where that is needed.
 
     ``epilogue`` offers what an ``Epilogue`` does.
     """
@@ -235,7 +235,7 @@ def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Cont
 
 
 def in_registers(tiles: ChannelTiles) -> Stmt:
-    """Returns loops in which each tile's sums stay in registers until they are finished."""
+    """Return loops in which each tile's sums stay in registers until they are finished."""
     (rows, columns), (height, width) = tiles.image, tiles.tile
     statements = []
     for count_r, first_r, h in spans(rows, height):

@@ -69,7 +69,7 @@ class Data:
         self.loops = pad_into(problem, context, self.flat, self.pitch, copied, rim)
 
     def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
-        """Returns the flat index of a channel at a position.
+        """Return the flat index of a channel at a position.
 
         It is a position of the padded image when there is a copy.
         """
@@ -85,7 +85,7 @@ class Data:
 
 
 def unsigned(value: Expr, signed: bool) -> Expr:
-    """Returns a byte as the unsigned number it stands for: signed ones are moved up by 128."""
+    """Return a byte as the unsigned number it stands for: signed ones are moved up by 128."""
     if not signed:
         return value
     moved = tirx.BitwiseXor(value, tirx.const(-128, "int8"))
@@ -103,7 +103,7 @@ class Quads:
         self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
 
     def several(self, data: Data, at: Index, count: int = 0) -> Expr:
-        """Returns four neighbouring channels of a position.
+        """Return four neighbouring channels of a position.
 
         With VNNI they stand in every lane as 8-bit numbers; without it they are one vector of four
         int32 numbers. Signed data is made unsigned by adding 128.
@@ -123,7 +123,7 @@ class Quads:
         return tirx.call_intrin(f"int8x{self.lanes * QUAD}", "tirx.reinterpret", lanes)
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """Returns the sums with four products added in each lane."""
+        """Return the sums with four products added in each lane."""
         wide = f"int32x{self.lanes}"
         if not self.vnni:
             for j in range(QUAD):
@@ -145,7 +145,7 @@ class Pairs:
     sums = "float32"
 
     def several(self, data: Data, at: Index, count: int = 0) -> Expr:
-        """Returns two neighbouring channels of a position, in every lane.
+        """Return two neighbouring channels of a position, in every lane.
 
         The second may be missing.
         """
@@ -157,6 +157,6 @@ class Pairs:
         return tirx.Broadcast(word, LANES)
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """Returns the sums with two products added in each lane."""
+        """Return the sums with two products added in each lane."""
         words = tirx.call_intrin(f"int32x{LANES}", "tirx.reinterpret", weights)
         return tirx.call_pure_extern(f"float32x{LANES}", ADD_PRODUCTS, total, several, words)

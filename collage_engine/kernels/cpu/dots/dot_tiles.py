@@ -55,13 +55,13 @@ class Dot(Protocol):
     """Element type of what is added up, as wide as a lane."""
 
     def several(self, data: Data, at: Index, count: int = 0) -> Expr:
-        """Returns the channels from ``at`` on, for all lanes.
+        """Return the channels from ``at`` on, for all lanes.
 
         Those behind the first ``count`` are zeros (0: all are there).
         """
 
     def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """Returns the sums with a step's products added in each lane."""
+        """Return the sums with a step's products added in each lane."""
 
 
 class DotTiles:
@@ -85,7 +85,7 @@ class DotTiles:
         self.tile = plan.rows, plan.columns
 
     def loops(self) -> Stmt:
-        """Returns the loops over tiles, after those that make the data ready."""
+        """Return the loops over tiles, after those that make the data ready."""
         problem, (rows, columns), (height, width) = self.problem, self.problem.image, self.tile
         share = self.context.share_products(problem.multiply_adds, "int8")
         weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(self.context.weight))
@@ -127,13 +127,13 @@ class DotTiles:
         return seq(*statements)
 
     def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
-        """Returns the output position of a row and a column of the image that tiles cover."""
+        """Return the output position of a row and a column of the image that tiles cover."""
         if self.flat:
             return tuple(split_index(row, self.problem.out))
         return (row,) if len(self.problem.out) == 1 else (*lead, row, column)
 
     def origin(self, n: Index, lead: Sequence[Index], corner: Any, channel: Index) -> Any:
-        """Returns where the first position's first tap lies."""
+        """Return where the first position's first tap lies."""
         problem = self.problem
         if self.flat:
             return (int64(n) * prod(problem.size) + corner[0]) * self.data.pitch + channel
@@ -152,7 +152,7 @@ class DotTiles:
         return (i * problem.strides[-2] * self.data.size[-1] + j * problem.strides[-1]) * pitch
 
     def tap(self, t: Index) -> Any:
-        """Returns how far a tap lies from the first."""
+        """Return how far a tap lies from the first."""
         index: Index = int64(0)
         for k, e, d in zip(
             split_index(t, self.kernel), self.data.size, self.problem.dilation, strict=True
@@ -169,7 +169,7 @@ class DotTiles:
         corner: tuple[Index, Index],
         size: tuple[int, int],
     ) -> Stmt:
-        """Returns the sums of one tile, and what becomes of them."""
+        """Return the sums of one tile, and what becomes of them."""
         problem, count = self.problem, len(self.vectors)
         positions = [(i, j) for i in range(size[0]) for j in range(size[1])]
         sums = local((len(positions) * self.block,), self.dot.sums)
@@ -259,7 +259,7 @@ class DotTiles:
     def element(
         self, n: Index, place: tuple[Index, ...], row: Index, channel: Index
     ) -> tuple[Index, ...]:
-        """Returns the indices of a result."""
+        """Return the indices of a result."""
         if self.lead:
             return (*split_index(row, self.lead), channel)
         return (n, *place, channel)
@@ -273,7 +273,7 @@ class Depthwise:
         self.data = Data(problem, context)
 
     def loops(self) -> Stmt:
-        """Returns the loops, after those that make the data ready."""
+        """Return the loops, after those that make the data ready."""
         problem, cpu = self.problem, self.context.cpu
         lanes = cpu.lanes("int32")
         weight = self.context.views.flat(self.context.weight)

@@ -70,7 +70,7 @@ class DotProblem(ConvProblem, frozen=True, tag_field="family", tag="dots"):
 def in_steps(
     weights: np.ndarray, groups: int, block: int, together: int, kernel: Sequence[int]
 ) -> np.ndarray:
-    """Returns a weight in the order in which dot instructions read it.
+    """Return a weight in the order in which dot instructions read it.
 
     Args:
         weights: [O, I of a group, *kernel].

@@ -48,7 +48,7 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
     """Element type of what is added up."""
 
     def default(self, problem: DotProblem, machine: Cpu) -> TilePlan:
-        """Returns the block that is estimated to cost least, with the tile that suits it."""
+        """Return the block that is estimated to cost least, with the tile that suits it."""
         image = problem.image
         vectors = -(-problem.co_group // machine.lanes(self.sums))
 
@@ -60,26 +60,26 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
         return TilePlan(block, *best_positions(machine, block, image))
 
     def neighbours(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> Iterator[TilePlan]:
-        """Yields other blocks with the tiles that suit them, then other tiles."""
+        """Yield other blocks with the tiles that suit them, then other tiles."""
         vectors = -(-problem.co_group // machine.lanes(self.sums))
         for block in near(plan.block, min(MOST_VECTORS, vectors)):
             yield TilePlan(block, *best_positions(machine, block, problem.image))
         yield from plan.other_tiles(problem.image, machine)
 
     def check(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where the plan does not suit the sizes."""
+        """Raise ``PlanError`` where the plan does not suit the sizes."""
         plan.check_tile(problem.co_group, problem.image, machine)
 
     @abstractmethod
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
-        """Returns an element of the data as the number that is multiplied."""
+        """Return an element of the data as the number that is multiplied."""
 
     @abstractmethod
     def weight_number(self, stored: Expr) -> Expr:
-        """Returns an element of the packed weight as the number that is multiplied."""
+        """Return an element of the packed weight as the number that is multiplied."""
 
     def reference(self, problem: DotProblem, plan: TilePlan, *operands: te.Tensor) -> te.Tensor:
-        """Returns Σ data · weight, over data whose rim holds the zero point."""
+        """Return Σ data · weight, over data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
         channel = te.reduce_axis((0, problem.ci_group), "rc")
@@ -125,16 +125,16 @@ class Int8Dots(Dots):
     def pack(
         self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns the weight as [groups, blocks, *kernel, quads of channels, block, 4]."""
+        """Return the weight as [groups, blocks, *kernel, quads of channels, block, 4]."""
         block = plan.block * machine.lanes("int32")
         return in_steps(weight, problem.groups, block, QUAD, problem.kernel)
 
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
-        """Returns an unsigned number; signed ones are moved up."""
+        """Return an unsigned number; signed ones are moved up."""
         return unsigned(problem, stored)
 
     def weight_number(self, stored: Expr) -> Expr:
-        """Returns a signed number."""
+        """Return a signed number."""
         return stored.astype("int32")
 
     def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
@@ -143,7 +143,7 @@ class Int8Dots(Dots):
 
 
 def unsigned(problem: DotProblem, stored: Expr) -> Expr:
-    """Returns an element as the unsigned number that is multiplied, in int32."""
+    """Return an element as the unsigned number that is multiplied, in int32."""
     wide = stored.astype("int32")
     return wide + 128 if problem.signed else wide
 
@@ -159,7 +159,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return problem.element == "int8" and problem.depthwise
 
     def default(self, problem: DotProblem, machine: Cpu) -> NoPlan:
-        """Returns the empty plan: the rule has nothing to choose."""
+        """Return the empty plan: the rule has nothing to choose."""
         return NoPlan()
 
     def pack(
@@ -169,7 +169,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
 
     def reference(self, problem: DotProblem, plan: NoPlan, *operands: te.Tensor) -> te.Tensor:
-        """Returns Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
+        """Return Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
         rim = tirx.const(problem.zero, "int32")
@@ -186,7 +186,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         return te.compute(problem.out_shape, element, name="sums", attrs=note(self, problem, plan))
 
     def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
-        """Returns the products in 16 bits, sums in 32."""
+        """Return the products in 16 bits, sums in 32."""
         return Depthwise(problem, epilogue, epilogue.context).loops()
 
 
@@ -204,7 +204,7 @@ class Bfloat16Dots(Dots):
     def pack(
         self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
-        """Returns the weight as ``uint16`` [groups, blocks, *kernel, pairs of channels, block, 2].
+        """Return the weight as ``uint16`` [groups, blocks, *kernel, pairs of channels, block, 2].
 
         Weights are rounded so that their errors cancel within every output channel.
         """
@@ -215,11 +215,11 @@ class Bfloat16Dots(Dots):
         return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
 
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
-        """Returns the float32 number of a bfloat16 one."""
+        """Return the float32 number of a bfloat16 one."""
         return real(stored)
 
     def weight_number(self, stored: Expr) -> Expr:
-        """Returns the float32 number of a bfloat16 one."""
+        """Return the float32 number of a bfloat16 one."""
         return real(stored)
 
     def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
@@ -232,6 +232,6 @@ class Bfloat16Dots(Dots):
 
 
 def halves(weights: np.ndarray) -> np.ndarray:
-    """Returns float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
+    """Return float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
     flat = balanced(np.ascontiguousarray(weights, np.float32).reshape(weights.shape[0], -1))
     return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weights.shape)

@@ -72,7 +72,7 @@ def write_squares(
     context: Context,
     threads: bool,
 ) -> Stmt | None:
-    """Returns the loops of a copy that permutes axes, by squares transposed in registers.
+    """Return the loops of a copy that permutes axes, by squares transposed in registers.
 
     It writes copies of elements of four bytes and of one; also of a function of the element (a
     quantisation, a cast), which is applied to the squares once they are transposed.
@@ -184,14 +184,14 @@ def write_squares(
 
 
 def _flat_index(indices: Sequence[Index], shape: Sequence[int], start: Index) -> Any:
-    """Returns the place of an element among all of its buffer."""
+    """Return the place of an element among all of its buffer."""
     for index, extent in zip(indices, shape, strict=True):
         start = start * extent + index
     return start
 
 
 def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
-    """Returns the one load that a copy moves.
+    """Return the one load that a copy moves.
 
     None where several move, or axes are used otherwise.
     """
@@ -204,7 +204,7 @@ def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
 
 
 def _sides(merged: list[Axis], lanes: int) -> tuple[Axis, Axis] | None:
-    """Returns the axes along which target and source are contiguous; None where no square fits."""
+    """Return the axes along which target and source are contiguous; None where no square fits."""
     if lanes < 4:
         return None
     across = next((a for a in merged if a.target == 1), None)
@@ -235,7 +235,7 @@ def same_load(a: TensorLoad, b: TensorLoad) -> bool:
 def strides(
     access: TensorLoad, axes: Sequence[Var], extents: Sequence[int], shape: Sequence[int]
 ) -> list[Axis] | None:
-    """Returns the copy's axes of more than one element, outermost first; None when not linear."""
+    """Return the copy's axes of more than one element, outermost first; None when not linear."""
     weights: list[int] = []
     weight = 1
     for extent in reversed(shape_of(access.source)):
@@ -255,7 +255,7 @@ def strides(
 
 
 def merge(axes: list[Axis]) -> list[Axis]:
-    """Joins neighbouring axes that are one run in source and target alike."""
+    """Join neighbouring axes that are one run in source and target alike."""
     result: list[Axis] = []
     for axis in axes:
         if result:

@@ -58,7 +58,7 @@ would grow more than its branches cost."""
 
 
 def breakpoints(value: Expr, axis: Var, size: int) -> list[int]:
-    """Returns the positions along an axis where a comparison with a constant changes.
+    """Return the positions along an axis where a comparison with a constant changes.
 
     0 and ``size`` are among them.
     """
@@ -83,7 +83,7 @@ def breakpoints(value: Expr, axis: Var, size: int) -> list[int]:
 
 
 def _constant(index: Expr, axis: Var) -> int | None:
-    """Returns what remains of an index that depends on ``axis`` alone when the axis is 0."""
+    """Return what remains of an index that depends on ``axis`` alone when the axis is 0."""
     if any(isinstance(n, Var) and not n.same_as(axis) for n in walk(index)):
         return None
     value = tvm.sym.Analyzer().simplify(substitute(index, {axis: 0}))
@@ -109,7 +109,7 @@ def has_branches(value: Expr) -> bool:
 
 
 def parts_of(stage: Stage) -> list[Part]:
-    """Returns the output box cut so that conditions on axes are decided inside each part."""
+    """Return the output box cut so that conditions on axes are decided inside each part."""
     cuts = [[0, e] for e in stage.extents]
     if has_branches(stage.value):
         found = [
@@ -140,7 +140,7 @@ def parts_of(stage: Stage) -> list[Part]:
 
 
 def _decided(value: Expr) -> Expr:
-    """Replaces branches whose condition is now a constant by what they give."""
+    """Replace branches whose condition is now a constant by what they give."""
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, prim.Select):
@@ -160,7 +160,7 @@ def _decided(value: Expr) -> Expr:
 
 
 def write_stage(stage: Stage, context: Context) -> Stmt:
-    """Returns a loop nest that computes a plain stage into its output buffer."""
+    """Return a loop nest that computes a plain stage into its output buffer."""
     return seq(*(_write_part(stage, part, context) for part in parts_of(stage)))
 
 
@@ -213,7 +213,7 @@ def write_run(
     size: int,
     lanes: int,
 ) -> Stmt:
-    """Writes elements of a contiguous run, in vectors.
+    """Write elements of a contiguous run, in vectors.
 
     Args:
         value: The value of an element.
@@ -245,7 +245,7 @@ def in_chunks(
     share: Any,
     span: Callable[[Sequence[Index], Index, int], Stmt],
 ) -> Stmt:
-    """Returns ``span(outer indices, first, count)`` over runs, chunk by chunk, then what is left.
+    """Return ``span(outer indices, first, count)`` over runs, chunk by chunk, then what is left.
 
     Args:
         outer: The extents of the axes around a run.
@@ -266,7 +266,7 @@ def in_chunks(
 
 
 def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
-    """Writes a stage without a contiguous axis: vectors along the last axis gather operands."""
+    """Write a stage without a contiguous axis: vectors along the last axis gather operands."""
     extents = part.extents
     share = parallel if threads else loop
     outer = extents[:-1]

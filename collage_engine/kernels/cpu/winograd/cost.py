@@ -44,7 +44,7 @@ def takes(problem: ConvProblem, cpu: Cpu) -> bool:
 
 
 def tiles_of(out: Sequence[int], outputs: int) -> tuple[int, int]:
-    """Returns the rows and columns of tiles that cover an image."""
+    """Return the rows and columns of tiles that cover an image."""
     return -(-out[0] // outputs), -(-out[1] // outputs)
 
 
@@ -65,7 +65,7 @@ def pitch(cpu: Cpu, channels: int) -> int:
 def group_rows(
     cpu: Cpu, channels: tuple[int, int], block: int, tiles: tuple[int, int], outputs: int
 ) -> int:
-    """Returns the rows of tiles that are transformed, multiplied and brought back together.
+    """Return the rows of tiles that are transformed, multiplied and brought back together.
 
     As many as stay in the second-level cache; more where every group would fetch a large weight
     anew (512 channels of 16 × 16: 6.4 ms by groups of 4 tiles, 4.0 ms by 16).
@@ -95,7 +95,7 @@ def evened(rows: int, most: int) -> int:
 
 
 def outputs_of(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> Outputs:
-    """Returns the outputs along a tile's side that are estimated to cost least."""
+    """Return the outputs along a tile's side that are estimated to cost least."""
     return min(OUTPUTS, key=lambda m: estimate(cpu, co, ci, out, m))
 
 

@@ -64,7 +64,7 @@ class Transforms:
         return self.outputs + TAPS - 1
 
     def restores(self) -> tuple[tuple[tuple[int, float], ...], ...]:
-        """Returns which rows of G g give each tap of the kernel g back, as (row, factor).
+        """Return which rows of G g give each tap of the kernel g back, as (row, factor).
 
         The value at 0 is the first tap, the one at infinity the last; half the difference of those
         at 1 and −1 is the middle one.
@@ -106,7 +106,7 @@ def _product(values: Sequence[Fraction]) -> Fraction:
 
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Returns the coefficients of Π (x − root), the constant first."""
+    """Return the coefficients of Π (x − root), the constant first."""
     found = [Fraction(1)]
     for root in roots:
         shifted = [Fraction(0), *found]
@@ -202,7 +202,7 @@ def _total(
     x: Any,
     parity: int | None,
 ) -> Expr:
-    """Returns the row's sum of its even or its odd terms; of all of them for None."""
+    """Return the row's sum of its even or its odd terms; of all of them for None."""
     found = None
     k = 0
     while k < len(row):
@@ -237,12 +237,12 @@ def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
 
 
 def outputs_of(weight: Any) -> int:
-    """Returns the outputs along a tile's side for which a packed weight was made."""
+    """Return the outputs along a tile's side for which a packed weight was made."""
     return math.isqrt(int(weight.shape[1])) - TAPS + 1
 
 
 def axes() -> list[Any]:
-    """Returns the reduction's axes beside the input channel.
+    """Return the reduction's axes beside the input channel.
 
     They are the kernel's taps and, for each axis, the two summands that give a tap back.
     """
@@ -251,7 +251,7 @@ def axes() -> list[Any]:
 
 
 def tap(weight: Any, b: Index, r: Index, channel: Index, over: list[Any]) -> Any:
-    """Returns one summand of the kernel's element, for channel ``r`` of block ``b``.
+    """Return one summand of the kernel's element, for channel ``r`` of block ``b``.
 
     ``over`` holds the indices of the summand along the reduction's axes (see ``axes``).
     """

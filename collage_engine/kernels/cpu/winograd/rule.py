@@ -43,7 +43,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
         return cost.worthwhile(machine, problem.co, problem.ci, problem.out)
 
     def default(self, problem: ConvProblem, machine: Cpu) -> WinogradPlan:
-        """Returns the size of tiles that is estimated to cost least."""
+        """Return the size of tiles that is estimated to cost least."""
         outputs = cost.outputs_of(machine, problem.co, problem.ci, problem.out)
         return self._of_outputs(problem, machine, outputs)
 
@@ -56,7 +56,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def neighbours(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu
     ) -> Iterator[WinogradPlan]:
-        """Yields other sizes of tiles, blocks and groups."""
+        """Yield other sizes of tiles, blocks and groups."""
         for outputs in OUTPUTS:
             if outputs != plan.outputs:
                 yield self._of_outputs(problem, machine, outputs)
@@ -69,7 +69,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
                 yield replace(plan, group=group)
 
     def check(self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu) -> None:
-        """Raises ``PlanError`` where a block or group is too large or a tile does not fit."""
+        """Raise ``PlanError`` where a block or group is too large or a tile does not fit."""
         tile_rows, _ = cost.tiles_of(problem.out, plan.outputs)
         if plan.block > -(-problem.co // machine.lanes("float32")):
             raise PlanError(f"blocks of {plan.block} vectors for {problem.co} channels")
@@ -86,7 +86,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     def reference(
         self, problem: ConvProblem, plan: WinogradPlan, *operands: te.Tensor
     ) -> te.Tensor:
-        """Returns the sums of data times the weight's elements, restored from transformed ones."""
+        """Return the sums of data times the weight's elements, restored from transformed ones."""
         data, weight = operands
         taps, block = matrices.axes(), int(weight.shape[-1])
 

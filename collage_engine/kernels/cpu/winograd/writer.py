@@ -62,7 +62,7 @@ class WinogradPlan(Plan, frozen=True):
 
 
 def write(problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """Returns the loops of the convolution, its data made ready before."""
+    """Return the loops of the convolution, its data made ready before."""
     return _Winograd(problem, plan, epilogue, context).write()
 
 
@@ -147,7 +147,7 @@ class _Winograd:
         )
 
     def _transform(self, target: Any, n: Index, first: Index, height: int) -> Stmt:
-        """Writes Bᵀ d B of every tile of the group as [points, tiles, channels]."""
+        """Write Bᵀ d B of every tile of the group as [points, tiles, channels]."""
         m, side = self.matrices.outputs, self.side
         extents, pitch = self.data.size, self.data.pitch
         whole = self.ci // self.lanes
@@ -158,7 +158,7 @@ class _Winograd:
             step = height * self.columns * self.pitch
 
             def vector(begin: Index, c: Index, width: int) -> Stmt:
-                """Transforms ``width`` channels from ``c`` on; the tile starts at ``begin``."""
+                """Transform ``width`` channels from ``c`` on; the tile starts at ``begin``."""
 
                 def element(p: int, q: int, x: Index) -> Expr:
                     return load(self.data.flat, begin + ((p * extents[1] + q) * pitch + c) + x)
@@ -183,7 +183,7 @@ class _Winograd:
         return loop(height, lambda i: loop(self.columns, lambda j: one(i, j)))
 
     def _multiply(self, transformed: Any, sums: Any, count: int, b: Index) -> Stmt:
-        """Returns one product for every point: [tiles, channels] × [channels, block]."""
+        """Return one product for every point: [tiles, channels] × [channels, block]."""
         cpu, weight = self.context.cpu, self.context.weight
         vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
         rows = best_positions(cpu, len(vectors), (count, 1))[0]
@@ -215,7 +215,7 @@ class _Winograd:
         )
 
     def _results(self, sums: Any, n: Index, first: Index, height: int, b: Index) -> Stmt:
-        """Returns Aᵀ M A of ``height`` rows of tiles from ``first`` on, finished and stored.
+        """Return Aᵀ M A of ``height`` rows of tiles from ``first`` on, finished and stored.
 
         ``sums`` holds [points, tiles, block], for block ``b`` of the output channels.
         """
@@ -258,7 +258,7 @@ class _Winograd:
         return nest((height, self.columns, self.block // lanes), one)
 
     def _store(self, place: tuple[Index, ...], channel: Any, out: Any, at: int) -> Stmt:
-        """Returns a vector of channels at one position; of the last block, those that exist."""
+        """Return a vector of channels at one position; of the last block, those that exist."""
         lanes, co = self.lanes, self.problem.co
 
         def vector(c: int, width: int) -> Stmt:

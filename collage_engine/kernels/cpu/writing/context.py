@@ -35,7 +35,7 @@ class Views:
         self._views: dict[Var, tuple[Var, Var]] = {}
 
     def flat(self, buffer: Buffer) -> Any:
-        """Returns the one-dimensional view of a buffer."""
+        """Return the one-dimensional view of a buffer."""
         if len(buffer.shape) == 1:
             return buffer
         if buffer not in self._views:
@@ -45,7 +45,7 @@ class Views:
         return self._views[buffer][0]
 
     def declarations(self) -> list[Stmt]:
-        """Returns the statements that declare all views."""
+        """Return the statements that declare all views."""
         return [tirx.DeclBuffer(view, data=b.data) for view, b in self._views.values()]
 
 
@@ -66,7 +66,7 @@ class Flattened:
 def contiguous(
     value: Expr, axes: Sequence[Var], extents: Sequence[int], output: Sequence[int] | None
 ) -> Flattened | None:
-    """Returns the longest run of trailing axes along which the value's loads are contiguous.
+    """Return the longest run of trailing axes along which the value's loads are contiguous.
 
     Args:
         value: The value of an element.
@@ -157,7 +157,7 @@ def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
 
 
 def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index) -> Expr:
-    """Returns the value with its moving loads taken from flat views at ``start + position``."""
+    """Return the value with its moving loads taken from flat views at ``start + position``."""
 
     def replace(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad):
@@ -212,7 +212,7 @@ class Context:
         return self.share(count // self.cpu.lanes(dtype))
 
     def kernel(self, body: Stmt) -> Stmt:
-        """Returns the body after the buffers and views it uses."""
+        """Return the body after the buffers and views it uses."""
         whole = seq(*map(tirx.AllocBuffer, self.buffers), *self.views.declarations(), body)
         for text in dict.fromkeys(self.functions):
             nothing = tirx.const(0, "int32")
@@ -221,7 +221,7 @@ class Context:
 
 
 def lanes_of(cpu: Cpu, value: Expr, output: Any) -> int:
-    """Returns the vector length for the widest type that takes part, at least 1."""
+    """Return the vector length for the widest type that takes part, at least 1."""
     sizes = [item_bytes(str(output.dtype))]
     sizes += [
         item_bytes(str(node.ty.dtype))

@@ -42,7 +42,7 @@ class Epilogue:
     context: Context
 
     def store(self, indices: Sequence[Index], accumulator: Expr) -> Stmt:
-        """Stores the element at ``indices`` whose accumulated value is given."""
+        """Store the element at ``indices`` whose accumulated value is given."""
         values: dict[Var, Any] = {
             a: int64(i) for a, i in zip(self.stage.axes, indices, strict=True)
         }
@@ -55,7 +55,7 @@ class Epilogue:
         indices: Callable[[Index], Sequence[Index]],
         accumulator: Callable[[Index], Expr],
     ) -> Stmt:
-        """Stores elements side by side on the last axis, given by lane."""
+        """Store elements side by side on the last axis, given by lane."""
         inner = None
         if self.context.cpu.bfloat16 and width == LANES and self.stage is not self.anchor:
             inner = of_upper_half(self.stage.value)
@@ -89,7 +89,7 @@ class Epilogue:
         return rewrite(value, replace)
 
     def collapsed(self, first: int, count: int) -> CollapsedEpilogue | None:
-        """Returns the same with ``count`` neighbouring axes as one, where all operands allow it."""
+        """Return the same with ``count`` neighbouring axes as one, where all operands allow it."""
         stage = self.stage
         axes = stage.axes[first : first + count]
         same: list[TensorLoad] = []
@@ -123,7 +123,7 @@ class CollapsedEpilogue:
     def store(
         self, before: Sequence[Index], position: Index, after: Sequence[Index], accumulator: Expr
     ) -> Stmt:
-        """Stores the element at (``before``, ``position``, ``after``)."""
+        """Store the element at (``before``, ``position``, ``after``)."""
         stage, anchor = self.plain.stage, self.plain.anchor
         views = self.plain.context.views
         end = self.first + self.count
@@ -155,7 +155,7 @@ class CollapsedEpilogue:
 def surround(
     program: Program, anchor: Stage, context: Context, write: Callable[[Epilogue], Stmt]
 ) -> Stmt:
-    """Writes the whole kernel around an anchor.
+    """Write the whole kernel around an anchor.
 
     Args:
         program: All stages of the kernel.

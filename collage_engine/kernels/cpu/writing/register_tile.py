@@ -41,7 +41,7 @@ def tile(
     dtype: str = "float32",
     finish_vector: Callable[..., Stmt] | None = None,
 ) -> Stmt:
-    """Returns a register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
+    """Return a register tile: ``acc[r, c] = Σ term(r, c, *k)``, then ``finish``.
 
     Args:
         height: Rows of the tile.
@@ -123,7 +123,7 @@ def tile(
 
 
 def columns_below(vectors: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """Returns the parts of these vectors below a column, as vectors of powers of two."""
+    """Return the parts of these vectors below a column, as vectors of powers of two."""
     result = []
     for start, width in vectors:
         if start + width <= limit:
@@ -134,17 +134,17 @@ def columns_below(vectors: Sequence[tuple[int, int]], limit: int) -> list[tuple[
 
 
 def ramp(start: Index, lanes: int) -> Expr:
-    """Returns the indices of a vector."""
+    """Return the indices of a vector."""
     return tirx.Ramp(int64(start), int64(1), lanes)
 
 
 def vector_load(buffer: Buffer, start: Index, lanes: int) -> Expr:
-    """Reads a vector."""
+    """Read a vector."""
     return tirx.BufferLoad(buffer, [ramp(start, lanes)])
 
 
 def vector_store(buffer: Buffer, value: Expr, start: Index, lanes: int) -> Stmt:
-    """Stores a vector."""
+    """Store a vector."""
     return tirx.BufferStore(buffer, value, [ramp(start, lanes)])
 
 

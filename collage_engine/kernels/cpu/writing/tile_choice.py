@@ -17,7 +17,7 @@ from collage_engine.kernels.target import MOST_REGISTERS, SUMS_IN_FLIGHT, Cpu
 
 
 def cycles(cpu: Cpu, height: int, vectors: int) -> float:
-    """Returns the cycles of one step of the reduction of a register tile.
+    """Return the cycles of one step of the reduction of a register tile.
 
     Multiply-adds start two a cycle and so do loads; a sum waits four cycles for the one before.
     What every step takes beside is two cycles, by least squares over nine tiles. Where vectors are
@@ -42,7 +42,7 @@ def fits(cpu: Cpu, height: int, vectors: int) -> bool:
 
 
 def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: int) -> float:
-    """Returns the cycles per reduction step of a whole matrix, its remainders included.
+    """Return the cycles per reduction step of a whole matrix, its remainders included.
 
     Args:
         cpu: The processor.
@@ -81,7 +81,7 @@ registers for a weight and a broadcast, each in use and in advance."""
 
 
 def block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
-    """Returns the output channels per block that are estimated to cost least: whole vectors.
+    """Return the output channels per block that are estimated to cost least: whole vectors.
 
     Args:
         cpu: The processor.
@@ -120,7 +120,7 @@ def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int,
 def tile_cost(
     cpu: Cpu, vectors: int, image: tuple[int, int], position_tile: tuple[int, int]
 ) -> float:
-    """Returns the cycles per reduction step for one block of channels over the whole image.
+    """Return the cycles per reduction step for one block of channels over the whole image.
 
     Args:
         cpu: The processor.
@@ -140,7 +140,7 @@ def tile_cost(
 
 
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
-    """Yields (count, first, extent) of the whole tiles and of the remainder, those that exist."""
+    """Yield (count, first, extent) of the whole tiles and of the remainder, those that exist."""
     full, rest = divmod(extent, size)
     found = [(full, 0, size)] if full else []
     return [*found, (1, full * size, rest)] if rest else found
@@ -151,7 +151,7 @@ NEAREST = 6
 
 
 def near(value: int, most: int) -> list[int]:
-    """Returns other sizes from 1 up to a limit, the nearest to a value first."""
+    """Return other sizes from 1 up to a limit, the nearest to a value first."""
     others = (size for size in range(1, most + 1) if size != value)
     return sorted(others, key=lambda size: abs(size - value))[:NEAREST]
 
@@ -166,7 +166,7 @@ class TilePlan(Plan, frozen=True):
     """Positions of a register tile: parts of one row, or several whole rows of an image."""
 
     def check_tile(self, channels: int, image: tuple[int, int], cpu: Cpu) -> None:
-        """Checks the plan against the output channels of a group, and the image.
+        """Check the plan against the output channels of a group, and the image.
 
         Raises:
             PlanError: The block or the tile is larger than what there is, or does not fit.
@@ -183,7 +183,7 @@ class TilePlan(Plan, frozen=True):
             raise PlanError(f"{positions} positions by {self.block} vectors do not fit")
 
     def other_tiles(self, image: tuple[int, int], cpu: Cpu) -> Iterator[Self]:
-        """Yields plans of other numbers of positions."""
+        """Yield plans of other numbers of positions."""
         rows, columns = image
         if columns == 1:
             for height in near(self.rows, min(rows, MOST_POSITIONS)):

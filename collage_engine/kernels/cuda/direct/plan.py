@@ -50,7 +50,7 @@ class DirectProblem:
         return {"float32": 4, "int8": 1, "uint8": 1}.get(self.dtype, 2)
 
     def reach(self, axis: int, pixels: int) -> int:
-        """Returns how many elements of the padded image neighbouring pixels of the result read.
+        """Return how many elements of the padded image neighbouring pixels of the result read.
 
         Args:
             axis: The axis: 0 for z, 1 for y, 2 for x.
@@ -77,7 +77,7 @@ class DirectPlan:
     """Input channels that shared memory holds at once."""
 
     def threads(self, shape: DirectProblem) -> int:
-        """Returns the number of threads of a block."""
+        """Return the number of threads of a block."""
         return self.groups * (shape.rows // self.row) * self.down * self.across
 
     @property
@@ -86,11 +86,11 @@ class DirectPlan:
         return self.down * self.high, self.across * self.wide
 
     def tiles(self, shape: DirectProblem) -> tuple[int, int]:
-        """Returns the blocks along y and x."""
+        """Return the blocks along y and x."""
         return tuple(-(-e // t) for e, t in zip(shape.out[1:], self.tile, strict=True))  # type: ignore[return-value]
 
     def vector(self, shape: DirectProblem) -> int:
-        """Returns how many elements of the image one load reads.
+        """Return how many elements of the image one load reads.
 
         No element of such a vector may lie outside the image alone.
         """
@@ -101,34 +101,34 @@ class DirectPlan:
         return width
 
     def shift(self, shape: DirectProblem) -> int:
-        """Returns the further padding in front of x that aligns vectors of the padded image.
+        """Return the further padding in front of x that aligns vectors of the padded image.
 
         With it they are the vectors of the image itself.
         """
         return -shape.before[2] % self.vector(shape)
 
     def patch(self, shape: DirectProblem) -> int:
-        """Returns how many elements of the image a block keeps in shared memory."""
+        """Return how many elements of the image a block keeps in shared memory."""
         tile_y, tile_x = self.tile
         vector = self.vector(shape)
         along = -(-(shape.reach(2, tile_x) + self.shift(shape)) // vector) * vector
         return self.groups * self.deep * shape.reach(0, 1) * shape.reach(1, tile_y) * along
 
     def filters(self, shape: DirectProblem) -> int:
-        """Returns how many weights a block keeps in shared memory."""
+        """Return how many weights a block keeps in shared memory."""
         return self.groups * self.deep * math.prod(shape.taps) * shape.rows
 
     def shared_bytes(self, shape: DirectProblem) -> int:
-        """Returns the bytes of shared memory that a block uses."""
+        """Return the bytes of shared memory that a block uses."""
         return shape.item * (self.patch(shape) + self.filters(shape))
 
     def blocks(self, shape: DirectProblem) -> tuple[int, int, int]:
-        """Returns the grid: numbers of tiles of pixels, of groups, and of images times planes."""
+        """Return the grid: numbers of tiles of pixels, of groups, and of images times planes."""
         down, across = self.tiles(shape)
         return down * across, shape.groups // self.groups, shape.batch * shape.out[0]
 
     def fits(self, shape: DirectProblem) -> bool:
-        """Returns whether the plan stays within the limits of a block and of the grid."""
+        """Return whether the plan stays within the limits of a block and of the grid."""
         _, grid_y, grid_z = self.blocks(shape)
         return (
             32 <= self.threads(shape) <= 512
@@ -139,7 +139,7 @@ class DirectPlan:
 
 
 def direct_plans(shape: DirectProblem) -> Iterator[DirectPlan]:
-    """Yields the plans that are worth trying, each once."""
+    """Yield the plans that are worth trying, each once."""
     seen = set()
     for threads in (128, 256):
         for wide in _lengths(shape.out[2]):
@@ -152,7 +152,7 @@ def direct_plans(shape: DirectProblem) -> Iterator[DirectPlan]:
 
 
 def _plan(shape: DirectProblem, threads: int, row: int, high: int, wide: int) -> DirectPlan | None:
-    """Returns the plan with as many threads as wanted.
+    """Return the plan with as many threads as wanted.
 
     Threads are first laid along x, then along y, then over groups.
     """
@@ -169,7 +169,7 @@ def _plan(shape: DirectProblem, threads: int, row: int, high: int, wide: int) ->
 
 
 def _evenly(size: int, each: int, most: int) -> int:
-    """Returns the fewest threads along an axis that make as few blocks as ``most`` would."""
+    """Return the fewest threads along an axis that make as few blocks as ``most`` would."""
     wanted = -(-size // each)
     blocks = -(-wanted // most)
     return -(-wanted // blocks)
@@ -185,7 +185,7 @@ def _divisors(size: int, most: int) -> list[int]:
 
 
 def direct_chosen(shape: DirectProblem, count: int) -> DirectPlan | None:
-    """Returns the plan expected to be fastest on so many multiprocessors; None where none fits."""
+    """Return the plan expected to be fastest on so many multiprocessors; None where none fits."""
     return min(direct_plans(shape), key=lambda p: (_ticks(shape, p, count), str(p)), default=None)
 
 
@@ -198,7 +198,7 @@ once; chosen."""
 
 
 def _ticks(shape: DirectProblem, plan: DirectPlan, count: int) -> float:
-    """Returns an estimate of the kernel's clock ticks.
+    """Return an estimate of the kernel's clock ticks.
 
     The estimate counts a multiprocessor's arithmetic, and its reads of shared and of other memory.
     """

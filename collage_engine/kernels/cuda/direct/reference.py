@@ -33,7 +33,7 @@ class NotedDirect:
 
 
 def few_rows(window: Window) -> bool:
-    """Returns whether a convolution has too few output channels a group for matrix tiles.
+    """Return whether a convolution has too few output channels a group for matrix tiles.
 
     It must also have at least ``FEWEST`` pixels.
     """
@@ -41,7 +41,7 @@ def few_rows(window: Window) -> bool:
 
 
 def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
-    """Returns the problem of a convolution; absent axes in front get size 1."""
+    """Return the problem of a convolution; absent axes in front get size 1."""
     dims = len(window.strides)
 
     def three(values: Sequence[int], absent: int) -> Three:
@@ -64,13 +64,13 @@ def shape_of_direct(window: Window, dtype: str) -> DirectProblem:
 
 
 def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
-    """Returns the weight as an array of shape [group, channel, taps (three axes), row]."""
+    """Return the weight as an array of shape [group, channel, taps (three axes), row]."""
     split = weight.reshape(shape.groups, shape.rows, shape.channels, *shape.taps)
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
 def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
-    """Returns a tensor of the result in its own shape and type."""
+    """Return a tensor of the result in its own shape and type."""
 
     def element(n: Index, channel: Index, *pixel: Index) -> Expr:
         front = [0] * (3 - len(pixel))
@@ -86,7 +86,7 @@ def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: st
 
 
 def summed(shape: DirectProblem) -> str:
-    """Returns the element type of the sums."""
+    """Return the element type of the sums."""
     return "int32" if shape.item == 1 else "float32"
 
 
@@ -98,7 +98,7 @@ def noted_direct(
     out: tuple[int, ...],
     outside: int = 0,
 ) -> Any:
-    """Returns the tensor C, whose block carries the decision as a note.
+    """Return the tensor C, whose block carries the decision as a note.
 
     Args:
         image: ``image(n, channel, z, y, x)`` reads an element; it is called inside the borders

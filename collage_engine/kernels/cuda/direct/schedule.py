@@ -90,7 +90,7 @@ def schedule_direct(schedule: Schedule, found: NotedDirect) -> None:
 
 
 def _vector(length: int, most: int) -> int:
-    """Returns the widest vector that divides a length."""
+    """Return the widest vector that divides a length."""
     while length % most:
         most //= 2
     return most

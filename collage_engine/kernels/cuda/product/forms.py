@@ -57,11 +57,11 @@ class Matmul:
         return ProductSizes(prod(out[:-2]), out[-2], out[-1], a[-1])
 
     def vectors(self, math: str) -> tuple[int, int]:
-        """Returns the lengths of the rows of A and of B, in elements."""
+        """Return the lengths of the rows of A and of B, in elements."""
         return self.a[-1], self.out[-1]
 
     def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
-        """Returns two functions that read an element of A and of B."""
+        """Return two functions that read an element of A and of B."""
         a, b, batch = self.a, self.b, self.out[:-2]
 
         def at_a(s: Index, m: Index, k: Index) -> Expr:
@@ -115,14 +115,14 @@ class Convolution:
         return ProductSizes(groups, rows, self.out[0] * prod(self.out[2:]), channels * prod(taps))
 
     def vectors(self, math: str) -> tuple[int, int]:
-        """Returns the lengths of contiguous reads of the filters and of the image, in elements."""
+        """Return the lengths of contiguous reads of the filters and of the image, in elements."""
         window, sizes = self.window, self.sizes
         plain = set(window.strides) == {1} and not any(window.padding) and not self.transposed
         pixels = prod(self.out[2:]) if plain and max(window.weight[2:]) == 1 else 1
         return (sizes.m if math == PLAIN else sizes.k), pixels
 
     def packed(self, weight: np.ndarray, math: str) -> np.ndarray:
-        """Returns the weight as an array of shape [group, row, k].
+        """Return the weight as an array of shape [group, row, k].
 
         For plain threads the shape is [group, k, row], because shared memory holds slices of A by
         k.
@@ -134,7 +134,7 @@ class Convolution:
         return np.ascontiguousarray(flat.swapaxes(1, 2)) if math == PLAIN else flat
 
     def elements(self, x: Any, y: Any, math: str) -> tuple[Element, Element]:
-        """Returns two functions that read an element of the filters and of the image."""
+        """Return two functions that read an element of the filters and of the image."""
         groups, _, channels, *taps = self.filters
 
         def at_a(s: Index, m: Index, k: Index) -> Expr:
@@ -151,7 +151,7 @@ class Convolution:
         return at_a, at_b
 
     def _below(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Returns tests that a tap lies inside the image, and the index that it reads."""
+        """Return tests that a tap lies inside the image, and the index that it reads."""
         shape, weight, out, _, strides, dilation, padding = self.window
         at = [
             p * s + t * d - b
@@ -167,7 +167,7 @@ class Convolution:
         return tests, at
 
     def _between(self, pixel: Sequence[Any], tap: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        """Returns the tests and the index of a tap of a transposed convolution."""
+        """Return the tests and the index of a tap of a transposed convolution."""
         shape, _, _, _, strides, dilation, padding = self.window
         tests, at = [], []
         for i, (p, t) in enumerate(zip(pixel, tap, strict=True)):
@@ -191,7 +191,7 @@ def result_of(
     dtype: str,
     given: str,
 ) -> Any:
-    """Returns the result of a product from its operands.
+    """Return the result of a product from its operands.
 
     Of a split sum it returns the parts, along a further first axis.
 

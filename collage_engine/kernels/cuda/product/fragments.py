@@ -37,7 +37,7 @@ class Intrinsics:
 
 @cache
 def intrinsics(math: str) -> Intrinsics:
-    """Returns the names of an arithmetic's tensor-core intrinsics, registered by the first call."""
+    """Return the names of an arithmetic's tensor-core intrinsics, registered by the first call."""
     from tvm.s_tir import TensorIntrin
 
     element, sums = ELEMENTS[math], SUMS.get(math, "float32")
@@ -56,14 +56,14 @@ def intrinsics(math: str) -> Intrinsics:
 
 
 def _place(buffer: Any, step: Any) -> Any:
-    """Returns the number of a fragment in its buffer, whose rows are ``step`` elements apart."""
+    """Return the number of a fragment in its buffer, whose rows are ``step`` elements apart."""
     across = step // FRAGMENT
     offset = buffer.elem_offset
     return offset // step // FRAGMENT * across + offset % step // FRAGMENT
 
 
 def fill(sums: str) -> tuple[Any, Any]:
-    """Returns the description and the implementation of filling a fragment of C with zeros."""
+    """Return the description and the implementation of filling a fragment of C with zeros."""
     from tvm import tirx
     from tvm.script import tirx as T
 
@@ -96,7 +96,7 @@ def fill(sums: str) -> tuple[Any, Any]:
 
 
 def copy(element: str, source: str, target: str) -> tuple[Any, Any]:
-    """Returns the description and the implementation of copying a fragment.
+    """Return the description and the implementation of copying a fragment.
 
     One of the two memory scopes is that of fragments, the other one is shared memory.
 
@@ -149,7 +149,7 @@ def copy(element: str, source: str, target: str) -> tuple[Any, Any]:
 
 
 def multiply(element: str, sums: str) -> tuple[Any, Any]:
-    """Returns the description and the implementation of multiplying two fragments."""
+    """Return the description and the implementation of multiplying two fragments."""
     from tvm.script import tirx as T
 
     @T.prim_func(s_tir=True)

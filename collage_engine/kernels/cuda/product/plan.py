@@ -94,7 +94,7 @@ the best one of them takes in float16 stands in ``tests/gpu/RESULTS.md``."""
 
 
 def widest(item: int) -> int:
-    """Returns how many elements of ``item`` bytes one load moves.
+    """Return how many elements of ``item`` bytes one load moves.
 
     That is 16 bytes, but 4 elements of 8 bits, since TVM writes no constants of more.
     """
@@ -102,7 +102,7 @@ def widest(item: int) -> int:
 
 
 def tiles_for(math_: str) -> tuple[Tile, ...]:
-    """Returns every tile of a kind of arithmetic."""
+    """Return every tile of a kind of arithmetic."""
     if math_ == PLAIN:
         return PLAIN_TILES
     # Integers have twice as many elements in the same bytes.
@@ -128,12 +128,12 @@ class ProductSizes:
     k: int
 
     def blocks(self, tile: Tile) -> int:
-        """Returns the number of tiles that cover the result."""
+        """Return the number of tiles that cover the result."""
         return self.s * -(-self.m // tile.m) * -(-self.n // tile.n)
 
 
 def plans(sizes: ProductSizes, math_: str, count: int) -> Iterator[ProductPlan]:
-    """Yields the plans that are worth trying: each tile, unsplit and split to fill the device.
+    """Yield the plans that are worth trying: each tile, unsplit and split to fill the device.
 
     Args:
         sizes: The sizes of the product.
@@ -149,7 +149,7 @@ def plans(sizes: ProductSizes, math_: str, count: int) -> Iterator[ProductPlan]:
 
 
 def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
-    """Returns the power of two that gives each multiprocessor a block.
+    """Return the power of two that gives each multiprocessor a block.
 
     It is smaller where the sum is too short for so many parts.
     """
@@ -162,7 +162,7 @@ def _split(sizes: ProductSizes, tile: Tile, count: int) -> int:
 
 
 def chosen(sizes: ProductSizes, math_: str, count: int) -> ProductPlan:
-    """Returns the plan that is expected to be fastest on so many multiprocessors.
+    """Return the plan that is expected to be fastest on so many multiprocessors.
 
     In this rough model a multiprocessor works off its blocks' products and what they read, from
     memory and from shared memory. Where that is less, it waits for memory, with as many blocks at
@@ -187,7 +187,7 @@ sheets."""
 
 
 def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
-    """Returns an estimate of the clock ticks that a product takes."""
+    """Return an estimate of the clock ticks that a product takes."""
     tile = plan.tile
     blocks = sizes.blocks(tile) * plan.split
     steps = math.ceil(math.ceil(sizes.k / tile.k) / plan.split)

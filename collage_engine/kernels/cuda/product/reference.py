@@ -42,7 +42,7 @@ class AnnotatedProduct:
         return self.plan.tile
 
     def place(self, *index: Any) -> tuple[Any, Any, Any]:
-        """Returns the index (s, m, n) in the product of an element of the result.
+        """Return the index (s, m, n) in the product of an element of the result.
 
         The result of a split sum has the parts along a further first axis.
         """
@@ -69,7 +69,7 @@ Element = Callable[[Index, Index, Index], Any]
 
 
 def noted_product(at_a: Element, at_b: Element, dtype: str, note: AnnotatedProduct) -> Any:
-    """Returns the tensor C with whole tiles, where A and B are zero outside their sizes.
+    """Return the tensor C with whole tiles, where A and B are zero outside their sizes.
 
     The parts of a split sum lie below each other.
 
@@ -120,7 +120,7 @@ def noted_product(at_a: Element, at_b: Element, dtype: str, note: AnnotatedProdu
 
 
 def added(parts: Any, out: tuple[int, ...], dtype: str) -> Any:
-    """Returns the sum of the parts of a split product."""
+    """Return the sum of the parts of a split product."""
 
     def element(*index: Index) -> Expr:
         total = parts(0, *index)

@@ -20,7 +20,7 @@ _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 
 
 def vector_of(length: int, tile_row: int, item: int) -> int:
-    """Returns how many elements one load reads, so that rows are whole vectors.
+    """Return how many elements one load reads, so that rows are whole vectors.
 
     Args:
         length: Elements of a row in memory.
@@ -42,7 +42,7 @@ def fetch(
     threads: Any,
     turned: bool,
 ) -> Any:
-    """Copies a slice of A or B to shared memory, all threads together.
+    """Copy a slice of A or B to shared memory, all threads together.
 
     Args:
         schedule: The schedule, which is changed.
@@ -116,7 +116,7 @@ def bind_blocks(schedule: Schedule, s: Any, m0: Any, n0: Any) -> None:
 
 
 def whole(product: AnnotatedProduct, vector: int) -> bool:
-    """Returns whether every row of the result consists of whole vectors that no bound cuts."""
+    """Return whether every row of the result consists of whole vectors that no bound cuts."""
     n = product.sizes.n
     row = n // product.out[0] if product.kind == "conv" else n
     return n % vector == 0 and row % vector == 0
