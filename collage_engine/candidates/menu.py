@@ -413,6 +413,16 @@ def _asked_reason(
     return ask
 
 
+def may_lose_nan(graph: DataflowGraph, instance: ToolchainInstance, numbers: Iterable[int]) -> bool:
+    """Tell whether operators, by their numbers, may make a number of NaN on an instance."""
+    with asking(instance.toolchain):
+        return any(
+            swallows_nan(get(name), graph, graph.operators[number], instance)
+            for number in numbers
+            for name in instance.runtimes
+        )
+
+
 def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:
     """Return which ONNX nodes of a placement do not hand on NaN, by type and toolchain."""
     titles, owners = NodeTitles(graph.record.calls), graph.record.node_of_operator
@@ -426,12 +436,7 @@ def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...
             architecture=part.architecture,
         )
         for number in part.nodes:
-            with asking(part.toolchain):
-                index = graph.operators[number]
-                swallows = any(
-                    swallows_nan(get(name), graph, index, instance) for name in instance.runtimes
-                )
-            if swallows:
+            if may_lose_nan(graph, instance, [number]):
                 key = titles[number], part.toolchain
                 found.setdefault(key, set()).add(owners[number])
     return tuple(

@@ -10,6 +10,7 @@ from functools import partial
 
 import numpy as np
 
+from collage_engine.candidates.menu import may_lose_nan
 from collage_engine.lowering.accuracy import (
     compares,
     counts_values,
@@ -147,6 +148,7 @@ class ModelBench:
                 outputs,
                 self.truth.outputs_of(function),
                 lambda bound: self.rounding_noise(function, bound),
+                loses_nan=may_lose_nan(self.model.graph, instance, nodes),
             )
             return PreparedCandidate(compiled, inputs, error)
         except BaseException:
@@ -186,6 +188,8 @@ def check(
     outputs: list[np.ndarray],
     truth: list[np.ndarray],
     noise: Callable[[float], Mapping[int, float]] = lambda bound: {},
+    *,
+    loses_nan: bool = False,
 ) -> float | None:
     """Return the largest ``max|y−r| / max|r|`` of a candidate's outputs.
 
@@ -197,6 +201,7 @@ def check(
         truth: What it should have made of them.
         noise: Asked when an output seems wrong, with the tolerance: how far the outputs move when
             inputs and weights change in the last bit, by node index.
+        loses_nan: Whether NaN may have become something else, as the toolchain says.
 
     Raises:
         WrongNumbersError: An output is wrong, and not by rounding that the sub-graph amplifies.
@@ -205,7 +210,7 @@ def check(
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
         kind = function.graph.nodes[index].type
-        error = errors(computed, true)
+        error = errors(computed, true, loses_nan=loses_nan)
         depth, exact = depths[index], is_exact(kind.dtype)
         steps = 1.0 if depth and is_quantised(function.graph, index) else None
         steps = steps or _step_of(function, index, depth)

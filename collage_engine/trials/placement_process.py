@@ -15,6 +15,7 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.candidates.menu import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
@@ -399,6 +400,10 @@ class PlacementProcess:
             inputs=tuple((name, kind.dtype) for name, kind in bench.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in bench.model.outputs),
             bounds=self._bounds(),
+            loses_nan=any(
+                may_lose_nan(bench.model.graph, part.instance, part.nodes)
+                for part in contender.cover
+            ),
             streams=bench.settings.streams,
         )
 

@@ -61,6 +61,8 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     bounds: dict[str, float] = {}
     """By output the error that it may have, for the comparison after each round; empty: none is
     made."""
+    loses_nan: bool = False
+    """Whether NaN may become a number, as its toolchains say."""
     streams: int = 0
     """Instances that rounds run at once, each in a thread that has processors of its own; 0: one,
     whose single calls are timed."""
@@ -319,7 +321,8 @@ class TrialJob:
         else:
             return
         for (name, dtype), computed, right in zip(request.outputs, results, expected, strict=True):
-            wrong = wrong_by(errors(computed, right), request.bounds[name], dtype)
+            error = errors(computed, right, loses_nan=request.loses_nan)
+            wrong = wrong_by(error, request.bounds[name], dtype)
             if wrong is not None:
                 raise ToolchainError(
                     f"{WRONG_NUMBERS} in the output {name!r} after {self._calls} calls: {wrong}"
@@ -415,7 +418,8 @@ def _errors(
     if len(results) != len(names):
         raise ToolchainError(f"{counted(len(results), 'output')} came back, not {len(names)}")
     return {
-        name: errors(computed, truth[name]) for name, computed in zip(names, results, strict=True)
+        name: errors(computed, truth[name], loses_nan=request.loses_nan)
+        for name, computed in zip(names, results, strict=True)
     }
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.loader.run_artifact import error_of
 from collage_engine.candidates.inputs import (
     model_samples,
     own_tolerances,
@@ -20,6 +21,7 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
+from collage_engine.candidates.menu import may_lose_nan
 from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.build import build_cover, write_module
@@ -253,6 +255,26 @@ def test_ties_casts_and_whole_numbers_have_a_sample(
     for values in others:
         assert (values != first).mean() > 0.9 and (2 * values % 1 == 0).all()
         assert np.abs(values).max() > {"halves": 1, "large": 1e15, "whole": 2**55}[kind]
+
+
+def test_a_toolchain_that_says_so_may_lose_nan(imported: Importing) -> None:
+    """That alone makes no candidate wrong; what else differs, and others that lose NaN, are."""
+    truth = np.array([np.nan, 1.0, np.inf], np.float32)
+    for computed, right in (([2, 1, np.inf], True), ([2, 3, np.inf], False), ([2, 1, 0], False)):
+        array = np.array(computed, np.float32)
+        for judge in (errors, error_of):
+            error = judge(array, truth, loses_nan=True)
+            assert (wrong_by(error, 1e-4, "float32") is None) == right
+            assert wrong_by(judge(array, truth), 1e-4, "float32") is not None
+    model = imported("(float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
+    function = function_of(model, ToolchainInstance(toolchain="onednn"), [0], "relu")
+    found = check(function, [np.zeros((1, 3))], [np.full((1, 3), np.nan)], loses_nan=True)
+    assert found is None
+    losing = {
+        name: may_lose_nan(model.graph, ToolchainInstance(toolchain=name), [0])
+        for name in ("onednn", "openvino", "onnxruntime", "tvm")
+    }
+    assert losing == {"onednn": True, "openvino": True, "onnxruntime": False, "tvm": False}
 
 
 @pytest.mark.parametrize("runs", [True, False])
