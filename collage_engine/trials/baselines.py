@@ -71,9 +71,10 @@ def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
     for index in calls.graph.operators:
         refusal = source.refusal(calls.graph, index)
         if refusal is not None:
-            node = calls.graph.nodes[index]
+            node, why = calls.graph.nodes[index], refusal_text(refusal)
+            kind = onnx_type(node.op)
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
-            return f"cannot take {onnx_type(node.op)}{where}: {refusal_text(refusal)}"
+            return f"cannot take {kind}{where}: {why.removeprefix(f'{kind}: ')}"
     return None
 
 

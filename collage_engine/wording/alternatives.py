@@ -11,7 +11,7 @@ from collage_engine.wording.titles import toolchain_title
 TITLES = ("Toolchain", "Nodes", "Here", "Price", "Status")
 _STATUS: dict[str, str] = {
     "chosen": "chosen",
-    "tied": "as fast, within noise",
+    "tied": "as fast",
     "slower": "slower",
     "faster": "expected to be faster",
     "at least": "slower",

@@ -203,10 +203,16 @@ def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = 
         run: The run with whose baselines it is compared.
         earlier: Other runs, which may have timed toolchains for which this run had no time.
     """
-    texts = [f"{_runs_on(placement)}, {latency_text(placement)}"]
+    took = latency_text(placement).removesuffix(" measured")
+    texts = [f"{_runs_on(placement)}, {took}"]
     best = None if run is None else best_baseline(run, placement)
     found = difference(placement, run, best)
-    if run is not None and best is not None and found is not None:
+    if run is not None and best is None and run.rivals:
+        found = difference(placement, run, run.rivals[0])  # as a quick confirmation compares
+        if found is not None and found.in_common:
+            name = f"{_runs_on(run.rivals[0])} ({time_text(found.other_us)})"
+            texts.append(speed_text(found, name))
+    elif run is not None and best is not None and found is not None:
         name = f"{baseline_title(best)} ({time_text(found.other_us)})"
         if best.kind == "whole-model" and found.is_decided:
             single = [base for base in run.baselines if base.kind == "whole-model"]

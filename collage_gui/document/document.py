@@ -135,7 +135,8 @@ class Document(QObject):
             if run is None or run.placement is None:
                 return None
             expected = run.placement.measured_us is None
-            return Shown(run.placement, self.runs.title_of(run), run.id, expected)
+            pins = tuple(verdict.pin for verdict in run.pins)
+            return Shown(run.placement, self.runs.title_of(run), run.id, expected, pins)
         baseline, count = self.comparison.reference_baseline(), self.operators.count
         if baseline is None:
             return None

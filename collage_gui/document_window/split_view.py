@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtWidgets import (
     QCheckBox,
@@ -220,8 +222,13 @@ class SplitController(QObject):
         )
 
     def _show_marks(self) -> None:
-        if self.is_open and self._widget.other.picture is not None:
-            self._widget.other.set_marks(self._main.marks)
+        compared = self._document.compared
+        if not self.is_open or self._widget.other.picture is None or compared is None:
+            return
+        marks = self._main.marks
+        if compared.pins != self._document.pins.written:
+            marks = replace(marks, pinned={})  # made without the pins, it may break them
+        self._widget.other.set_marks(marks)
 
     def _open_box(self, box: int) -> None:
         """Select the partition that holds an operator in the compared placement."""

@@ -161,6 +161,7 @@ class Documents(QObject):
             document.execution.running_changed,
             document.shapes.changed,
             document.runs.changed,
+            document.costs.candidates_changed,
             document.pins.changed,
             document.placement.changed,
             document.selection.changed,

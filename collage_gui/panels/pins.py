@@ -37,9 +37,9 @@ class PinsPanel(QWidget):
                     "Demand",
                     lambda r: pin_demand(r[1]),
                     toolchain=lambda r: r[1].toolchain,
-                    width=160,
+                    width=120,
                 ),
-                Column("Verdict", self._verdict, tip=self._why, width=110),
+                Column("Verdict", self._verdict, tip=self._why, width=150),
                 Column("Nodes", self._nodes, tip=self._names_tip, width=90, stretches=True),
             ]
         )

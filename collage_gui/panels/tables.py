@@ -322,7 +322,7 @@ def _sort_key(column: Column, row: Any) -> Any:
     return None if value is None or not math.isfinite(value) else value
 
 
-TOOLCHAIN_PX = 128
+TOOLCHAIN_PX = 148
 """Width of a column of toolchains, in pixels: a chip and the longest title without options."""
 TITLE_PX = 24
 """Width of the margins of a column's title, in pixels; the style sheet's, and room for rounding."""

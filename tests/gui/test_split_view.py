@@ -139,3 +139,25 @@ def test_a_single_placement_has_nothing_to_be_compared_with(drive) -> None:
     d.run(page)
     d.trigger("split")
     assert page.split_widget.other_title.text() == "ONNX Runtime only", "the best toolchain alone"
+
+
+def test_a_pin_is_not_drawn_on_a_placement_that_was_made_without_it(drive) -> None:
+    _, page = compared(drive)
+    assert page.view.marks.pinned and not page.split_widget.other.marks.pinned
+    page.document.comparison.set_reference(Reference("run", page.document.runs.visible[1].id))
+    page.document.runs.show(page.document.runs.visible[0].id)
+    page.split.open()
+    assert page.split_widget.other.marks.pinned, "that one was made with the pin"
+
+
+def test_compare_is_offered_as_soon_as_the_candidates_of_a_session_are_known(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    costs, action = page.document.costs, d.window.action_set.by_id["split"]
+    known, costs.candidates = costs.candidates, {}
+    d.window.refresh()
+    assert not action.isEnabled(), "what the baselines run is not known yet"
+    costs.candidates = known
+    costs.candidates_changed.emit()
+    d.until(action.isEnabled, 5000)

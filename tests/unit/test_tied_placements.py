@@ -106,7 +106,7 @@ def test_the_answer_names_what_runs_and_how_few_had_their_turn() -> None:
     run = run_record(placement=whole, baselines=[own, *late], winner="onednn", lower_bound_us=24.6)
     told = answer_text(whole, run)
     title, tvm = toolchain_title("onednn"), toolchain_title("tvm")
-    assert told == f"{title}, 29.5 µs measured · the only one of 5 toolchains that was timed"
+    assert told == f"{title}, 29.5 µs · the only one of 5 toolchains that was timed"
     before = run_record(baselines=[Baseline(name="tvm", kind="whole-model", measured_us=24.6)])
     assert answer_text(whole, run, [before]) == f"{told}; {tvm} took 24.6 µs in another run"
     assert untimed_text(run_record(placement=whole, baselines=[own])) == ""
@@ -115,3 +115,20 @@ def test_the_answer_names_what_runs_and_how_few_had_their_turn() -> None:
     assert estimate_text(whole) == bound_text(run) == ""
     run.lower_bound_us = 26.6
     assert bound_text(run) == "the best by these costs (proved)"
+
+
+def test_a_quick_run_is_compared_with_what_it_timed_of_the_run_before() -> None:
+    mix = Placement(
+        partitions=(partition(0, candidate="a", toolchain="tvm"),),
+        estimated_us=12.0,
+        measured_us=12.0,
+    )
+    own = Baseline(name="onednn", kind="whole-model", measured_us=16.0, candidates=("whole",))
+    whole = Placement(
+        partitions=(partition(0, candidate="whole"),), estimated_us=16.0, measured_us=16.0
+    )
+    run = run_record(placement=whole, baselines=[own], winner="onednn", rivals=[mix])
+    tvm = toolchain_title("tvm")
+    assert answer_text(whole, run).endswith(f"16.0 µs · 33.3 % slower than {tvm} (12.0 µs)")
+    run.tied = ["collage"]
+    assert answer_text(whole, run).endswith(f"{tvm} (12.0 µs): not decided on this machine now")
