@@ -186,7 +186,7 @@ def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu
 
 
 def _unscheduled(function: tirx.PrimFunc, reason: str) -> Kernel:
-    """Return TVM's plain loops and logs it: they are tens of times slower than our kernels."""
+    """Return TVM's plain loops and log it: they are tens of times slower than our kernels."""
     _log.info("a kernel of %d parameters runs unscheduled: %s", len(function.params), reason)
     return _kernel(function, None, UNSCHEDULED, reason)
 
