@@ -15,6 +15,8 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from collage_engine.candidates.menu import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
@@ -126,6 +128,7 @@ class TrialBench:
         samples: A folder for each sample.
         bounds: What error an output is allowed, where outputs are allowed different ones.
         unchecked: The outputs whose errors say nothing.
+        has_nan: Whether a true output holds NaN, which some toolchains may lose.
         tolerance: On ``max|y-r| / max|r|`` of the outputs.
         settings: How placements are built and run.
         cancelled: Ends every call when it is set.
@@ -156,6 +159,11 @@ class TrialBench:
             place.mkdir(parents=True, exist_ok=True)
             write_npz(place / "inputs.npz", sample.inputs)
             write_npz(place / "outputs.npz", sample.truth)
+        self.has_nan = any(
+            "float" in array.dtype.name and bool(np.isnan(array).any())
+            for sample in samples
+            for array in sample.truth.values()
+        )
         self.bounds = dict(samples[0].bounds)
         self.unchecked = samples[0].unchecked
         self.tolerance = tolerance
@@ -400,7 +408,8 @@ class PlacementProcess:
             inputs=tuple((name, kind.dtype) for name, kind in bench.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in bench.model.outputs),
             bounds=self._bounds(),
-            loses_nan=any(
+            loses_nan=bench.has_nan
+            and any(
                 may_lose_nan(bench.model.graph, part.instance, part.nodes)
                 for part in contender.cover
             ),
