@@ -128,7 +128,7 @@ class CandidatesPanel(QWidget):
                 Column(
                     "Price", self._price, "signed-time", ABOUT_PRICE, self._price_tip, optional=True
                 ),
-                Column("Status", self._status, width=90, optional=True),
+                Column("Status", self._status, width=90),
                 Column(
                     "Operators",
                     lambda r: d.operators.label_with_name(r.nodes),
@@ -141,8 +141,6 @@ class CandidatesPanel(QWidget):
                 ),
                 Column("Nodes", lambda r: d.operators.count_nodes(r.nodes), "number", extra=True),
                 Column("Formats", border_text, width=136, extra=True),
-                Column("State", self._state, width=90, extra=True),
-                Column("Reason", lambda r: of(r.id).reason or "", width=260, extra=True),
             ]
         )
         self.model.bold = lambda r: r.id in self._chosen_ids()
@@ -170,12 +168,6 @@ class CandidatesPanel(QWidget):
     def _cost_tip(self, row: CandidateRecord) -> str:
         return cost_tip(self.document.costs.of(row.id))
 
-    def _state(self, row: CandidateRecord) -> str:
-        cost = self.document.costs.of(row.id)
-        if cost.state == "measured":
-            return "stored" if cost.from_store else "measured"
-        return cost.state
-
     def _alternative(self, row: CandidateRecord) -> Alternative | None:
         """Return what the engine says of a candidate at the primary operator."""
         explanation = self.document.questions.explanation
@@ -192,9 +184,14 @@ class CandidatesPanel(QWidget):
             return told.whole_us
         return self.document.costs.regrets.get(row.id)
 
-    def _status(self, row: CandidateRecord) -> str | None:
-        told = self._alternative(row)
-        return None if told is None else status_text(told)
+    def _status(self, row: CandidateRecord) -> str:
+        """Return what is known of a choice at the primary operator; without one, of its cost."""
+        told, cost = self._alternative(row), self.document.costs.of(row.id)
+        if told is not None:
+            return status_text(told)
+        if cost.state == "measured":
+            return "stored" if cost.from_store else "measured"
+        return f"invalid: {cost.reason}" if cost.state == "invalid" else cost.state
 
     def _price_tip(self, row: CandidateRecord) -> str:
         """Say what is known of the price, also where there is no amount to show."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 from PySide6.QtCore import QPoint, QPointF, Qt
 
-from collage_engine.drawing.box_styles import MODES
+from collage_engine.drawing.box_styles import MODES, WITHIN_ONE
 from collage_engine.records.protocol import GraphAnswer
 from collage_gui.graph_view.view import boxes_outside
 
@@ -248,3 +250,32 @@ def test_the_minimap_moves_the_view(drive) -> None:
     d.qtbot.mouseClick(page.view.minimap, Qt.MouseButton.LeftButton, pos=QPoint(2, 2))
     centre = page.view.visible_area().center()
     assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
+
+
+def test_the_time_of_one_partition_is_not_painted_on_all_of_its_nodes(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.run(page)
+    shown = page.document.placement.shown
+    first = shown.placement.partitions[0]
+    nodes = tuple(range(page.document.operators.count))
+    whole = msgspec.structs.replace(first, nodes=nodes, estimated_us=26.6, in_place_us=22.8)
+    placement = msgspec.structs.replace(
+        shown.placement, partitions=(whole,), estimated_us=26.6, measured_us=29.7
+    )
+    page.document.placement.show(dataclasses.replace(shown, placement=placement))
+    d.window.refresh()
+    action = d.window.action_set.by_id["colour_cost"]
+    assert not action.isEnabled() and "until its layers are profiled" in action.toolTip()
+    page.picture.set_mode("cost")
+    page.picture.expand_all()
+    styles = [style for style in page.picture.drawn.styles if style.kind == "node"]
+    assert len(styles) > 5 and {style.entry for style in styles} == {WITHIN_ONE}
+    assert not any(style.value or style.filled for style in styles), "no node has its time"
+    panel = page.panels.partitions
+    (column,) = (c for c in panel.model.columns if c.title == "Time")
+    assert [column.value(row) for row in panel.model.rows] == [29.7]
+    assert "29.7 µs measured" in panel.summary.text()
+    assert "not known until its layers are profiled" in panel.summary.text()
+    for figure in ("26.6", "22.8"):
+        assert figure not in panel.summary.text()
