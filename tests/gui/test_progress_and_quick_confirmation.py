@@ -191,7 +191,7 @@ def test_what_is_shown_stays_while_it_is_confirmed(drive) -> None:
     assert page.document.placement.shown is shown and page.document.pins.verdicts == verdicts
     assert page.document.costs.regrets == regrets and not any(seen)
     d.until(lambda: not page.document.execution.running)
-    assert page.document.runs.visible[-1].settings["budget_s"] == 20.0
+    d.until(lambda: page.document.runs.visible[-1].settings["budget_s"] == 20.0)
 
 
 def test_a_run_in_which_most_toolchains_had_no_turn_says_so(drive, monkeypatch) -> None:
