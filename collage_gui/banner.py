@@ -14,7 +14,7 @@ class Banner(QFrame):
     """Lies over a widget, which therefore never moves; hidden while there is no message."""
 
     def __init__(self, name: str, over: QWidget, *sources: Messages) -> None:
-        """Makes the banner.
+        """Make the banner.
 
         Args:
             name: Its object name.

@@ -86,7 +86,7 @@ class CommandPalette(QDialog):
         self.list.addItem(item)
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Gives the list the arrow keys and Enter while the text has the focus."""
+        """Give the list the arrow keys and Enter while the text has the focus."""
         pressed = event.key() if isinstance(event, QKeyEvent) else None
         if pressed in LIST_KEYS and event.type() == QEvent.Type.KeyPress:
             return QApplication.sendEvent(self.list, event)

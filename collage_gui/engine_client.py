@@ -89,7 +89,7 @@ def parse_connection(text: str) -> Connection:
 
 
 def python_environment() -> QProcessEnvironment:
-    """Returns an environment in which Python finds the same packages, also from a checkout."""
+    """Return an environment in which Python finds the same packages, also from a checkout."""
     environment = QProcessEnvironment.systemEnvironment()
     root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
     known = environment.value("PYTHONPATH")
@@ -383,7 +383,7 @@ class EngineClient(QObject):
 
 
 def model_by_value(path: str) -> protocol.ModelOpen:
-    """Returns the request that opens a model by its content, for an engine elsewhere.
+    """Return the request that opens a model by its content, for an engine elsewhere.
 
     Args:
         path: An ONNX file.

@@ -42,7 +42,7 @@ class Preferences(QObject):
             self.store = QSettings("collage", "collage-explorer")
 
     def get(self, key: str) -> Any:
-        """Returns the value of a preference; the default where none can be read."""
+        """Return the value of a preference; the default where none can be read."""
         default = CHOICES[key][0]
         value = self.store.value(f"preferences/{key}", default, type(default))
         return value if value in CHOICES[key] else default
@@ -60,7 +60,7 @@ class Preferences(QObject):
         self.set("text_scale", scales[max(0, min(at, len(scales) - 1))])
 
     def last_run(self) -> tuple[int, float]:
-        """Returns threads and budget in seconds of the run that was started last."""
+        """Return threads and budget in seconds of the run that was started last."""
         store, usual = self.store, RunSettings()
         threads = store.value("run/threads", usual.threads, int)
         return int(str(threads)), float(str(store.value("run/budget_s", usual.budget_s, float)))
@@ -71,7 +71,7 @@ class Preferences(QObject):
         self.store.setValue("run/budget_s", settings.budget_s)
 
     def recent(self) -> list[str]:
-        """Returns the files that were opened last, the newest first."""
+        """Return the files that were opened last, the newest first."""
         paths: Any = self.store.value("recent", [])
         if isinstance(paths, str):
             paths = [paths]

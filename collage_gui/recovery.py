@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def recovery_folder() -> Path:
-    """Returns the folder of the recovery copies, which ``COLLAGE_EXPLORER_RECOVERY`` may name."""
+    """Return the folder of the recovery copies, which ``COLLAGE_EXPLORER_RECOVERY`` may name."""
     named = os.environ.get("COLLAGE_EXPLORER_RECOVERY")
     if named:
         return Path(named)
@@ -77,7 +77,7 @@ def discard(copy: Copy | None) -> None:
 
 
 def left_behind() -> list[Copy]:
-    """Returns the copies whose window is gone without having removed them."""
+    """Return the copies whose window is gone without having removed them."""
     folder = recovery_folder()
     lost = []
     for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
@@ -98,7 +98,7 @@ def left_behind() -> list[Copy]:
 
 @cache
 def _own_lock(folder: str) -> str:
-    """Returns the name of a file on which this process holds a lock until it ends, however it ends.
+    """Return the name of a file on which this process holds a lock until it ends, however it ends.
 
     Process ids would not tell windows apart: containers give every window the same one.
     """
@@ -149,7 +149,7 @@ class RecoveryCopies(QObject):
         recovery.discard(self.copies.pop(document, None))
 
     def copy_of(self, document: Document) -> recovery.Copy | None:
-        """Returns a document's copy, if it has been written."""
+        """Return a document's copy, if it has been written."""
         copy = self.copies.get(document)
         return copy if copy is not None and copy.session.exists() else None
 

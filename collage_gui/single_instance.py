@@ -19,7 +19,7 @@ from collage_gui.theme import FLOW_MS
 
 
 def server_name(settings: str) -> str:
-    """Returns the name of the socket of one user's windows.
+    """Return the name of the socket of one user's windows.
 
     Args:
         settings: Path of the user's settings file.

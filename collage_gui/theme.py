@@ -154,7 +154,7 @@ class Theme(QObject):
             self.apply()
 
     def pick(self) -> Colours:
-        """Returns the colours that the settings and the system ask for."""
+        """Return the colours that the settings and the system ask for."""
         wanted = self.preferences.get("theme")
         hints = QGuiApplication.styleHints()
         if wanted == "system":

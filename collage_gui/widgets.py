@@ -163,7 +163,7 @@ class ElidedLabel(QLabel):
     """
 
     def __init__(self, look: str = "") -> None:
-        """Makes the label, in a look of the style sheet such as ``quiet``."""
+        """Make the label, in a look of the style sheet such as ``quiet``."""
         super().__init__()
         self.setProperty(look, True)
         self.setTextFormat(Qt.TextFormat.PlainText)
@@ -193,7 +193,7 @@ class ElidedLabel(QLabel):
 
 
 def plain_tip(text: str) -> str:
-    """Returns a tool tip that shows a text as it is, also where Qt would take it for markup."""
+    """Return a tool tip that shows a text as it is, also where Qt would take it for markup."""
     return f"<span style='white-space:pre-wrap'>{escape(text)}</span>" if "<" in text else text
 
 
@@ -234,7 +234,7 @@ class SideWindow(QDialog):
         self.activateWindow()
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Closes as another document comes to the front."""
+        """Close as another document comes to the front."""
         if watched is self._owner and event.type() == QEvent.Type.Hide:
             self.hide()
         return False
@@ -248,7 +248,7 @@ class _WordsSelector(QObject):
         self._words = words
 
     def eventFilter(self, watched: QObject, event: QEvent) -> bool:
-        """Selects after a click: behind words a number could not be typed."""
+        """Select after a click: behind words a number could not be typed."""
         if event.type() == QEvent.Type.MouseButtonRelease:
             edit = cast(QLineEdit, watched)
             if edit.text() == self._words:
@@ -271,7 +271,7 @@ class DurationField(QLineEdit):
     """Why a text was replaced by the earlier duration; empty once another text is typed."""
 
     def __init__(self, none: str = "") -> None:
-        """Makes the field; ``none`` is what it says without a duration, where none is allowed."""
+        """Make the field; ``none`` is what it says without a duration, where none is allowed."""
         super().__init__(placeholderText=none)
         self._seconds = 0.0
         self.editingFinished.connect(self.read)

@@ -67,7 +67,7 @@ def _fail(text: str, status: int = 1) -> int:
 
 
 def _forget_output() -> None:
-    """Standard output cannot be written: what is left in its buffer goes nowhere, quietly."""
+    """Send what is left for standard output nowhere, since it cannot be written."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

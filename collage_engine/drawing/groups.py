@@ -277,7 +277,7 @@ def partitions_help(nodes: int, placement: Placement) -> bool:
 
 
 def first_view(graph: OperatorGraph, groups: Iterable[Group]) -> frozenset[str]:
-    """Returns the ids of the groups that are collapsed when a model is first shown.
+    """Return the ids of the groups that are collapsed when a model is first shown.
 
     There are none if the model is small.
     """

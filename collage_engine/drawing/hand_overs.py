@@ -122,7 +122,7 @@ def _crosses(
 def _conversion(
     value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
 ) -> Conversion | None:
-    """Returns the conversion between what one partition gives and another takes, if they differ."""
+    """Return the conversion between what one partition gives and another takes, if they differ."""
     gives, takes = maker.gives.get(value, "plain"), reader.takes.get(value, "plain")
     if gives == takes:
         return None

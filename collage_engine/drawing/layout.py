@@ -394,7 +394,7 @@ Edge = tuple[int, int]
 
 
 def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[float, float]]:
-    """Returns where edges leave and enter their boxes, from the box's middle, each elsewhere."""
+    """Return where edges leave and enter their boxes, from the box's middle, each elsewhere."""
     leaving: dict[int, list[tuple[float, Edge]]] = {}
     entering: dict[int, list[tuple[float, Edge]]] = {}
     for edge in short:
@@ -408,7 +408,7 @@ def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[f
 
 
 def _spread(ends: list[tuple[float, Edge]], half: float) -> dict[Edge, float]:
-    """Returns offsets of one box's edges, in the order of the places that they lead to."""
+    """Return offsets of one box's edges, in the order of the places that they lead to."""
     ends = sorted(ends)
     step = min(_PORT_STEP, half / len(ends))
     return {edge: (n - (len(ends) - 1) / 2) * step for n, (_, edge) in enumerate(ends)}
@@ -458,7 +458,7 @@ def lay_out(
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Returns a topological order, smallest number first; vertices of a cycle come by number."""
+    """Return a topological order, smallest number first; vertices of a cycle come by number."""
     import networkx  # takes 0.2 s
 
     graph = networkx.DiGraph(edges)

@@ -59,7 +59,7 @@ class OperatorGraph:
         return self.titles[operator]
 
     def content(self, operators: Sequence[int]) -> str:
-        """Returns a group's nodes in short, the most frequent first: ``Conv ×9, Add ×8``."""
+        """Return a group's nodes in short, the most frequent first: ``Conv ×9, Add ×8``."""
         counts = Counter(self.titles.of(n for n in operators if n < self.count))
         named = counts.most_common(NAMED)
         return ", ".join(f"{name} ×{count}" if count > 1 else name for name, count in named)
@@ -78,13 +78,13 @@ class OperatorGraph:
         return self.titles.joined(n for n in operators if n < self.count)
 
     def label_with_name(self, operators: Sequence[int]) -> str:
-        """Returns the label with the first operator's name: ``Conv+Relu · layer1.0/conv1``."""
+        """Return the label with the first operator's name: ``Conv+Relu · layer1.0/conv1``."""
         names = self.onnx_names(operators)
         first = f" · {short_name(names[0])}" if names else ""
         return self.label(operators) + first
 
     def onnx_names(self, operators: Sequence[int]) -> list[str]:
-        """Returns the user's names of the ONNX nodes that operators came from, each once."""
+        """Return the user's names of the ONNX nodes that operators came from, each once."""
         names = (name for n in operators if n < self.count for name in self.calls[n].onnx_nodes)
         return list(dict.fromkeys(names))
 

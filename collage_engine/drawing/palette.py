@@ -55,7 +55,7 @@ _SEQUENTIAL = ("#f3f6fa", "#d3e1ef", "#a6c8e4", "#6ba7d6", "#3882bf", "#1b5b9b",
 
 
 def sequential(share: float) -> str:
-    """Returns the colour of a share 0…1 of the largest cost: the dearer, the darker.
+    """Return the colour of a share 0…1 of the largest cost: the dearer, the darker.
 
     The colours are ColorBrewer's Blues.
     """
@@ -63,7 +63,7 @@ def sequential(share: float) -> str:
 
 
 def text_on(colour: str) -> str:
-    """Returns black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
+    """Return black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
 
     def linear(at: int) -> float:
         share = int(colour[at : at + 2], 16) / 255

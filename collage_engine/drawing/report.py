@@ -147,7 +147,7 @@ Table = list[dict[str, Any]]
 
 
 def render(document: Document, kind: ReportFormat, run: Run | None = None) -> bytes:
-    """Renders the report of a run.
+    """Render the report of a run.
 
     Args:
         document: The session's document.

@@ -97,7 +97,7 @@ class Scene:
 
 
 def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
-    """Returns a placement's partitions in a scene; one inside a collapsed box has that box only."""
+    """Return a placement's partitions in a scene; one inside a collapsed box has that box only."""
     if placement is None:
         return ()
     owner: dict[int, int] = {}

@@ -80,7 +80,7 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 def operator_name(call: Call) -> str:
-    """Returns a call's operator, for example ``nn.conv2d`` or ``call_tir:<name>``.
+    """Return a call's operator, for example ``nn.conv2d`` or ``call_tir:<name>``.
 
     The latter is a function that the importer lowered itself. An opaque operator's name is that of
     ``model.opaque``.

@@ -34,7 +34,7 @@ _FOLDS: dict[str, Callable[[list[np.ndarray], Attributes], np.ndarray]] = {
 
 
 def fold(op: str, attributes: Attributes, values: list[np.ndarray]) -> np.ndarray | None:
-    """Returns an operator's result on constants; None when it is not one of the folded forms."""
+    """Return an operator's result on constants; None when it is not one of the folded forms."""
     if op == "astype":
         try:
             return values[0].astype(np.dtype(attributes["dtype"]))

@@ -68,7 +68,7 @@ def _positive(indices: Any, extent: np.ndarray) -> Any:
 def _gather(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Gather to one operator: known indices are made positive, others wrap."""
+    """Convert Gather to one operator: known indices are made positive, others wrap."""
     data, indices = inputs[0], inputs[1]
     axis = attributes.get("axis", 0)
     if values_of(indices) is None:
@@ -96,7 +96,7 @@ def _gather_nd(
 def _slice(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Slice before opset 10, where bounds are attributes that TVM's converter ignores."""
+    """Convert Slice before opset 10, where bounds are attributes that TVM's converter ignores."""
     if opset >= 10:
         return None
     starts, ends = attributes["starts"], attributes["ends"]
@@ -281,7 +281,7 @@ RESIZE_CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _upsam
 def _clip(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Clip: to clip for two known bounds, else to maximum or minimum."""
+    """Convert Clip: to clip for two known bounds, else to maximum or minimum."""
     x = inputs[0]
     kind = dtype_of(x)
     if opset < 11:
@@ -395,7 +395,7 @@ def _pad(
 def _power(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Pow: squares and roots as what they are; exponents in the base's type."""
+    """Convert Pow: squares and roots as what they are; exponents in the base's type."""
     base, exponent = inputs[0], inputs[1]
     kind = dtype_of(base)
     known = values_of(exponent)
@@ -443,7 +443,7 @@ def _space_to_depth(
 def _einsum(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Einsum: products of two tensors to matmul, which toolchains know.
+    """Convert Einsum: products of two tensors to matmul, which toolchains know.
 
     Others stay einsum.
     """
@@ -474,7 +474,7 @@ def _cumsum(
 def _mean_variance_normalization(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts MeanVarianceNormalization: distances from the mean by their deviation plus 1e-9.
+    """Convert MeanVarianceNormalization: distances from the mean by their deviation plus 1e-9.
 
     TVM's own converter takes the difference of two squares, which cancel each other far from zero,
     and divides equal values by zero, as ONNX Runtime does; by the standard they give 0.
@@ -489,7 +489,7 @@ def _mean_variance_normalization(
 def _elu(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
-    """Converts Elu to relu(x) − α·relu(1 − eˣ), in x's own type."""
+    """Convert Elu to relu(x) − α·relu(1 − eˣ), in x's own type."""
     x, kind = inputs[0], dtype_of(inputs[0])
     below = relax.op.nn.relu(relax.op.subtract(relax.const(1.0, kind), relax.op.exp(x)))
     alpha = relax.const(-float(attributes.get("alpha", 1.0)), kind)

@@ -86,7 +86,7 @@ class DataflowGraph:
         return node_set(self.record.outputs)
 
     def to_indices(self, numbers: Iterable[OperatorNumber]) -> NodeSet:
-        """Returns the calls with these operator numbers, without the glue between them."""
+        """Return the calls with these operator numbers, without the glue between them."""
         return node_set(self.operators[number] for number in numbers)
 
     def to_operators(self, nodes: NodeSet) -> tuple[OperatorNumber, ...]:
@@ -95,7 +95,7 @@ class DataflowGraph:
         return tuple(number[i] for i in members(nodes) if i in number)
 
     def close(self, nodes: NodeSet) -> NodeSet:
-        """Returns a set of calls with the glue that it needs so that no tuple crosses its border.
+        """Return a set of calls with the glue that it needs so that no tuple crosses its border.
 
         Tuples read inside, projections of tuples made inside, and constants read only through them
         are added; glue may belong to several candidates, only calls are covered once. Constants
@@ -127,7 +127,7 @@ class DataflowGraph:
         return node.index
 
     def boundary(self, nodes: NodeSet) -> tuple[tuple[NodeIndex, ...], tuple[NodeIndex, ...]]:
-        """Returns the tensor values that cross the border of a closed set.
+        """Return the tensor values that cross the border of a closed set.
 
         Args:
             nodes: A set that ``close`` returned.

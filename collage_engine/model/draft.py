@@ -82,7 +82,7 @@ class Op:
             self.attributes[name] = helper.make_attribute(name, value)
 
     def input(self, place: int) -> str:
-        """Returns the name of an input; empty when it is absent."""
+        """Return the name of an input; empty when it is absent."""
         return self.inputs[place] if place < len(self.inputs) else ""
 
     def part(
@@ -173,7 +173,7 @@ class Constants:
         self._arrays[name] = values
 
     def add(self, tensor: TensorProto, name: str) -> None:
-        """Adds a tensor of the file under another name."""
+        """Add a tensor of the file under another name."""
         copy = TensorProto()
         copy.CopyFrom(tensor)
         copy.name = name

@@ -37,7 +37,7 @@ OPEN_RESULTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 
 
 def held_constants(graph: GraphProto) -> dict[str, TensorProto]:
-    """Returns the constants whose element type cannot pass between partitions, by name."""
+    """Return the constants whose element type cannot pass between partitions, by name."""
     return {t.name: t for t in graph.initializer if t.data_type not in CARRIED}
 
 

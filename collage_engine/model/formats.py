@@ -17,7 +17,7 @@ _CARRIERS = names_where(layout="carrier")
 def by_value(
     graph: DataflowGraph, values: Iterable[NodeIndex], formats: Formats | None
 ) -> dict[int, str]:
-    """Returns the formats of border values, given by operator number of their producers.
+    """Return the formats of border values, given by operator number of their producers.
 
     A producer of several values names one format for all; those that it does not change, and what
     no operator computes, are left plain.
@@ -44,7 +44,7 @@ def by_value(
 def border_formats(
     graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Returns a record's formats by node index, over the border of a closed set.
+    """Return a record's formats by node index, over the border of a closed set.
 
     Args:
         graph: The model's dataflow graph.
@@ -62,7 +62,7 @@ def border_formats(
 
 
 def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
-    """Returns the node indices of the tensor values that an operator computes.
+    """Return the node indices of the tensor values that an operator computes.
 
     They are the operator itself, or its projections where it gives a tuple.
     """
@@ -73,7 +73,7 @@ def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
 
 
 def channels_last_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
-    """``takes`` and ``gives`` of a set, by operator number, with every image of its border NHWC.
+    """Return ``takes`` and ``gives`` of a set with every image of its border NHWC, by operator.
 
     Empty where no value is another one in memory then. Graph inputs are plain always; so is what
     only leaves the model, since its user wants it plain.
@@ -95,7 +95,7 @@ def channels_last_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats,
 
 
 def host_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
-    """``takes`` and ``gives`` of a set on the host of a device, by operator number: all of it."""
+    """Return ``takes`` and ``gives`` of a set that runs wholly on the host of a device."""
     inputs, outputs = graph.boundary(graph.close(nodes))
     numbers = (graph.operator_number.get(graph.producer(index)) for index in inputs)
     gives: dict[int, str] = {
@@ -108,7 +108,7 @@ _images: WeakKeyDictionary[DataflowGraph, frozenset[NodeIndex]] = WeakKeyDiction
 
 
 def image_values(graph: DataflowGraph) -> frozenset[NodeIndex]:
-    """Returns the tensor values that belong to images and are other bytes in NHWC than plain.
+    """Return the tensor values that belong to images and are other bytes in NHWC than plain.
 
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
     and the like make of it, or it of them. Attention's four axes are none.

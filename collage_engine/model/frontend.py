@@ -40,7 +40,7 @@ class UnknownType(ModelError):
     """A node can neither be converted nor stay as it is, for want of a result's type."""
 
     def __init__(self, sentence: str, value: str, node: onnx.NodeProto) -> None:
-        """Keeps the sentence, the result ``value`` without a type, and the node that makes it."""
+        """Keep the sentence, the result ``value`` without a type, and the node that makes it."""
         super().__init__(sentence)
         self.value = value
         self.node = node
@@ -119,7 +119,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         self._readers.update(o.name for o in model.graph.output)
 
     def run(self) -> RelaxImport:
-        """Imports the model.
+        """Import the model.
 
         Raises:
             ModelError: Something cannot be imported; the text names it.
@@ -159,7 +159,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return tvm.runtime.tensor(array)
 
     def _check_for_unsupported_ops(self, graph: onnx.GraphProto) -> None:
-        """Does nothing, unlike TVM's own: what has no converter becomes an opaque operator."""
+        """Do nothing, unlike TVM's own: what has no converter becomes an opaque operator."""
 
     def _parse_graph_initializers(self, graph: onnx.GraphProto) -> None:
         for tensor in graph.initializer:
@@ -191,7 +191,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         return {value for value, count in self._readers.items() if count > inside[value]}
 
     def _results(self, node: onnx.NodeProto) -> list[Any]:
-        """Returns the results of one node in the order of its outputs; None for one left out."""
+        """Return the results of one node in the order of its outputs; None for one left out."""
         first = next((o for o in node.output if o), "")
         alone = operator_of([node], (), self._opaque.held)
         if first in self._opaque.nodes or alone.constants or not self._has_converter(node):
@@ -298,7 +298,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
 
 def _text_inputs(model: onnx.ModelProto) -> set[str]:
-    """Returns the names of the model's inputs that hold texts."""
+    """Return the names of the model's inputs that hold texts."""
     weights = {tensor.name for tensor in model.graph.initializer}
     return {
         value.name

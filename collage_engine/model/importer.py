@@ -95,7 +95,7 @@ class ImportedModel:
         return self._module
 
     def constant(self, index: int) -> np.ndarray:
-        """Returns the values of a constant node, which must not be written to.
+        """Return the values of a constant node, which must not be written to.
 
         Raises:
             KeyError: The node is no constant.
@@ -107,7 +107,7 @@ class ImportedModel:
         return self._arrays[index]
 
     def expr(self, index: int) -> Any:
-        """Returns a node's Relax expression over the variables and constants of ``module``.
+        """Return a node's Relax expression over the variables and constants of ``module``.
 
         It is a call's or projection's bound expression, a tuple, a constant, or a parameter's
         variable.
@@ -115,7 +115,7 @@ class ImportedModel:
         return self._exprs[index]
 
     def var(self, index: int) -> Any:
-        """Returns the variable that a parameter, call or projection is bound to in ``module``.
+        """Return the variable that a parameter, call or projection is bound to in ``module``.
 
         Raises:
             KeyError: The node is written in place.
@@ -152,7 +152,7 @@ def import_model(
     sha256: str | None = None,
     evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
-    """Imports an ONNX file.
+    """Import an ONNX file.
 
     Args:
         path: The file; weights may lie beside it.
@@ -178,7 +178,7 @@ def import_onnx(
     shapes: dict[str, tuple[int, ...]] | None = None,
     evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
-    """Imports a model that is in memory, which is not changed.
+    """Import a model that is in memory, which is not changed.
 
     Args:
         model: The ONNX model.
@@ -384,7 +384,7 @@ def _origins(value: Value, resolver: Resolver, clean: CleanModel) -> list[Origin
 
 
 def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeIndex, int]:
-    """Number the ONNX nodes by their first calls, and return the number of each call's node."""
+    """Return the number of each call's ONNX node; nodes are numbered by their first calls."""
     united: dict[int, int] = {}
 
     def stands_for(node: int) -> int:

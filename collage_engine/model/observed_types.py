@@ -40,7 +40,7 @@ def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -
 def observed_types(
     model: ModelProto, types: Types, evaluate: Evaluate, structured: Container[str] = ()
 ) -> tuple[Types, str]:
-    """Finds types of the values that have none, as far as runs of the model show them.
+    """Find types of the values that have none, as far as runs of the model show them.
 
     Args:
         model: The cleaned model, whose inputs have known sizes.

@@ -30,7 +30,7 @@ type."""
 
 
 def check_graph(model: ModelProto, path: str) -> None:
-    """Checks for what the standard allows and no later step could handle.
+    """Check for what the standard allows and no later step could handle.
 
     Raises:
         ModelError: The graph holds such a thing; the text says what to do.

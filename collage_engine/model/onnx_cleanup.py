@@ -131,7 +131,7 @@ def check_types(draft: Draft) -> None:
 
 
 def _undeclared(draft: Draft) -> ModelProto:
-    """Returns the draft without weights and without what its file says about sizes of results."""
+    """Return the draft without weights and without what its file says about sizes of results."""
     skeleton = draft.to_model(skeleton=True)
     within = list(branches(with_branches(skeleton.graph.node)))
     for branch in within:
@@ -178,7 +178,7 @@ and the outputs compute what they did."""
 
 
 def clean_up(model: ModelProto, path: str = "") -> CleanModel:
-    """Cleans a checked model with known input sizes, which is changed in place."""
+    """Clean a checked model with known input sizes, which is changed in place."""
     order = tuple(dict.fromkeys(node_name(n) for n in model.graph.node))
     draft = Draft(without_functions(model), path)
     check_operators(draft.ops, path)  # those that were within functions, too

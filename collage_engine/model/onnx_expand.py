@@ -249,7 +249,7 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
 
 
 def _dequantized(draft: Draft, op: Op, place: int, axis: int | None = None) -> tuple[str, list[Op]]:
-    """Returns the float value of a quantised input at ``place``, and the operators that make it.
+    """Return the float value of a quantised input at ``place``, and the operators that make it.
 
     Its scale and zero point are the inputs after it.
     """

@@ -93,7 +93,7 @@ def _can_be_mapped(tensor: TensorProto, place: Place) -> bool:
 
 
 def _checked_place(tensor: TensorProto, path: Path) -> Place:
-    """Returns where a tensor of the model at ``path`` has its data.
+    """Return where a tensor of the model at ``path`` has its data.
 
     Raises:
         ModelError: The place is no range of a file in the model's folder or below it.
@@ -210,7 +210,7 @@ def mapped_array(tensor: TensorProto) -> np.ndarray:
 
 @lru_cache(maxsize=16)
 def _mapped_file(path: str, size: int, changed_ns: int) -> np.ndarray:
-    """Maps a whole file once in a process; privately, as TVM takes no read-only memory."""
+    """Map a whole file once in a process; privately, as TVM takes no read-only memory."""
     data: np.ndarray = np.memmap(path, np.uint8, "c").view(np.ndarray)
     if len(data) != size:
         raise ValueError(f"{path} changes while it is read")
@@ -259,7 +259,7 @@ def name_files(model: ModelProto) -> dict[str, Path]:
 
 
 def _file_name(file: Path) -> str:
-    """Returns a name for a file of weights, which no other has and which tells no folder."""
+    """Return a name for a file of weights, which no other has and which tells no folder."""
     import hashlib
 
     about = file.stat()

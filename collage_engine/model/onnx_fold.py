@@ -86,7 +86,7 @@ should not grow by its ``Expand`` nodes."""
 
 
 def constants_to_initializers(draft: Draft) -> None:
-    """Turns Constant nodes into initializers.
+    """Turn Constant nodes into initializers.
 
     Raises:
         ModelError: A constant has no value, or several.

@@ -44,7 +44,7 @@ def _free(graph: GraphProto) -> list[str]:
 
 
 def with_outer_values(attribute: AttributeProto, names: Mapping[str, str]) -> AttributeProto:
-    """Returns the attribute; a branch reads the values from outside by other names."""
+    """Return the attribute; a branch reads the values from outside by other names."""
     if not attribute.HasField("g") or all(old == new for old, new in names.items()):
         return attribute
     copy = AttributeProto()

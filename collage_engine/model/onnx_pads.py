@@ -10,7 +10,7 @@ _WINDOWS = ("Conv", "MaxPool", "AveragePool", "LpPool", "ConvTranspose")
 
 
 def explicit_pads(draft: Draft) -> None:
-    """Replaces auto_pad (and ConvTranspose's output_shape) by pads, where sizes are known.
+    """Replace auto_pad (and ConvTranspose's output_shape) by pads, where sizes are known.
 
     The draft is changed in place.
     """
@@ -59,7 +59,7 @@ def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
 
 
 def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
-    """Sets ConvTranspose's pads so that the output has the wanted size (ONNX's definition)."""
+    """Set ConvTranspose's pads so that the output has the wanted size (ONNX's definition)."""
     ones = [1] * len(sizes)
     strides = list(op.attribute("strides", ones))
     wanted = op.attribute("output_shape")
@@ -81,7 +81,7 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
 
 
 def pads_into_convolutions(draft: Draft) -> None:
-    """Moves zero padding by a Pad node into the pads of the convolution that alone reads it.
+    """Move zero padding by a Pad node into the pads of the convolution that alone reads it.
 
     The draft is changed in place.
     """
@@ -106,7 +106,7 @@ def pads_into_convolutions(draft: Draft) -> None:
 
 
 def _zero_padding(draft: Draft, pad: Op) -> list[int] | None:
-    """Returns the spatial pads of a Pad by known numbers of zeros; None for any other Pad.
+    """Return the spatial pads of a Pad by known numbers of zeros; None for any other Pad.
 
     The numbers are not negative.
     """

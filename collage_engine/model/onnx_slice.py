@@ -83,7 +83,7 @@ def _renamed(value: str, rename: dict[str, str]) -> str:
 
 
 def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[NodeProto], list[str]]:
-    """Returns the nodes (in model order) and weights that make the wanted values.
+    """Return the nodes (in model order) and weights that make the wanted values.
 
     The walk ends at the values in ``stop``.
     """

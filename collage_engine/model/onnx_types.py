@@ -15,7 +15,7 @@ _ELEMENT_NAMES = {
 
 
 def element_type(dtype: str) -> int:
-    """Returns the ONNX element type of a record's type name."""
+    """Return the ONNX element type of a record's type name."""
     name = _ELEMENT_NAMES.get(dtype, dtype.replace("_", "").upper())
     return int(TensorProto.DataType.Value(name))
 

@@ -42,7 +42,7 @@ def own_model(
     inputs: Sequence[NodeIndex],
     outputs: Sequence[NodeIndex],
 ) -> ModelProto | None:
-    """Returns the user's file with the sizes of its inputs set, where a sub-graph is all of it.
+    """Return the user's file with the sizes of its inputs set, where a sub-graph is all of it.
 
     Args:
         model: The imported model.
@@ -96,7 +96,7 @@ def _in_order(
     wanted: Sequence[NodeIndex],
     known: Sequence[tuple[str, TensorType]],
 ) -> list[ValueInfoProto] | None:
-    """Returns a file's inputs or outputs in the order of a sub-graph's; None if they differ."""
+    """Return a file's inputs or outputs in the order of a sub-graph's; None if they differ."""
     same_names = [value.name for value in values] == [name for name, _ in known]
     if not same_names or sorted(indices) != sorted(wanted):
         return None

@@ -37,7 +37,7 @@ class OpenSize(ModelError):
     """A value that an output needs has a size that Relax knows only when the model runs."""
 
     def __init__(self, path: str, value: str) -> None:
-        """Keeps ``value``, the first output of the ONNX node whose result has the open size."""
+        """Keep ``value``, the first output of the ONNX node whose result has the open size."""
         super().__init__(
             f"{path}: the size of '{value}' is known only when the model runs, which is not "
             "supported."
@@ -141,7 +141,7 @@ class Resolver:
         return value
 
     def _owners(self, bindings: list[Any]) -> list[str]:
-        """Returns, for each binding, the ONNX node for which it was emitted.
+        """Return, for each binding, the ONNX node for which it was emitted.
 
         Bindings come in node order, so those up to a node's own result and after the result of the
         node before belong to it; helpers a converter emits on the way have no other mark.
@@ -220,7 +220,7 @@ class Resolver:
             found.name = found.name or name
 
     def wrong_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> dict[str, str]:
-        """Finds nodes whose converter gives another type than ONNX infers.
+        """Find nodes whose converter gives another type than ONNX infers.
 
         Returns:
             The sentence to say of each, by the node's first output.
@@ -257,7 +257,7 @@ def _joined(fields: list[Value]) -> tuple[TensorType, ...]:
 
 
 def constant_array(expr: Any) -> np.ndarray:
-    """Returns a Relax constant's values, without a copy where numpy has the type.
+    """Return a Relax constant's values, without a copy where numpy has the type.
 
     They must not be written to.
     """
@@ -268,7 +268,7 @@ def constant_array(expr: Any) -> np.ndarray:
 
 
 def post_dfs(parameters: list[Value], outputs: list[Value]) -> Iterator[Value]:
-    """Yields the parameters, then everything the outputs need.
+    """Yield the parameters, then everything the outputs need.
 
     The arguments of a value come from left to right, then the value itself.
     """

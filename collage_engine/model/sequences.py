@@ -76,7 +76,7 @@ def without_sequences(
 def _elements(
     value: ValueInfoProto, shapes: dict[str, tuple[int, ...]], path: str
 ) -> list[ValueInfoProto]:
-    """Returns the tensors that stand for an input, whose shapes are taken out of ``shapes``."""
+    """Return the tensors that stand for an input, whose shapes are taken out of ``shapes``."""
     name = value.name
     kind = value.type.sequence_type.elem_type.tensor_type
     empty = shapes.pop(f"{name}[]", None)
@@ -162,7 +162,7 @@ def _lengths(
     path: str,
     evaluate: Evaluate,
 ) -> dict[str, int]:
-    """Finds how many tensors the outputs have, which must be as many on every sample that runs."""
+    """Find how many tensors the outputs have, which must be as many on every sample that runs."""
     probe = ModelProto()
     probe.CopyFrom(model)
     del probe.graph.output[:]

@@ -92,7 +92,7 @@ class ValueKinds:
         return ModelError(f"{error}{said}.")
 
     def _alone(self, apart: Collection[str]) -> set[str]:
-        """Returns the first outputs of nodes that read or make what is apart, enclosed or not."""
+        """Return the first outputs of nodes that read or make what is apart, enclosed or not."""
         return {
             next((o for o in node.output if o), "")
             for node in self._graph.node

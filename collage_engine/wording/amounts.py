@@ -62,7 +62,7 @@ def signed_time(us: float | None) -> str:
 
 
 def gain_text(now: float | None, before: float | None) -> str:
-    """Returns ``−12.0 %``: how much longer one time is than another; negative when faster.
+    """Return ``−12.0 %``: how much longer one time is than another; negative when faster.
 
     From ten times as long it is the factor: ``×12``. Unknown is a dash.
     """
@@ -77,7 +77,7 @@ def gain_text(now: float | None, before: float | None) -> str:
 
 
 def spread_text(spread: tuple[float, float] | None, middle: float | None) -> str:
-    """Returns ``19.7–23.4``: two times in µs, in the unit in which ``middle`` is written."""
+    """Return ``19.7–23.4``: two times in µs, in the unit in which ``middle`` is written."""
     if spread is None or middle is None:
         return ""
     scale = 1.0 if middle < 999.5 else 1e3 if middle < 9_999_500 else 1e6

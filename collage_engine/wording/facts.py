@@ -77,7 +77,7 @@ _accuracy, _tuned = partial(Fact, "Accuracy"), partial(Fact, "Tuning")
 
 
 def run_facts(run: Run) -> list[Fact]:
-    """Returns a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
+    """Return a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
     facts = [*limit_facts(run.limits), *pin_facts(run.pins), *accuracy_facts(run)]
     if run.measured_on:
         facts.insert(0, Fact("Farm", "placed on", run.measured_on))

@@ -73,7 +73,7 @@ def partition_sum_us(placement: Placement) -> float | None:
 
 
 def partition_sum_text(placement: Placement) -> str:
-    """Returns ``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
+    """Return ``the partitions add up to 4.21 ms``; where costs are missing, how many there are.
 
     It is empty for a placement that was timed before any of its partitions, since its time is what
     is known, and for one of a single partition, which is no sum.
@@ -99,7 +99,7 @@ def partition_us(placement: Placement, part: Partition) -> float | None:
 
 
 def estimate_text(placement: Placement) -> str:
-    """Returns ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected.
+    """Return ``expected 4.21 ms (measured is 302 µs less)``; empty where nothing was expected.
 
     It is empty, too, where one partition was measured as a whole.
     """
@@ -137,13 +137,13 @@ def latency_us(placement: Placement | Baseline | None) -> float | None:
 
 
 def latency_text(placement: Placement) -> str:
-    """Returns ``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
+    """Return ``441 µs measured``, or ``441 µs expected`` for what was not confirmed."""
     kind = "measured" if placement.measured_us is not None else "expected"
     return f"{time_text(latency_us(placement))} {kind}"
 
 
 def against_text(us: float | None, reference_us: float | None, name: str) -> str:
-    """Returns ``−12.0 % against TVM only``; empty where one of the times is not known."""
+    """Return ``−12.0 % against TVM only``; empty where one of the times is not known."""
     if us is None or not reference_us:
         return ""
     return f"{gain_text(us, reference_us)} against {name}"
@@ -361,7 +361,7 @@ def winner_title(run: Run) -> str:
 
 
 def toolchains_text(placement: Placement) -> str:
-    """Returns ``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
+    """Return ``11 partitions, TVM and oneDNN``: how many there are and on what they run."""
     names = dict.fromkeys(toolchain_title(p.toolchain) for p in placement.partitions)
     *most, last = names or ("nothing",)
     on = f"{', '.join(most)} and {last}" if most else last
@@ -413,7 +413,7 @@ def why_not_found(run: Run) -> str:
 
 
 def measured_share(counts: CandidateCounts) -> float:
-    """Returns the share, 0…1, of the candidates that could matter and that have a cost.
+    """Return the share, 0…1, of the candidates that could matter and that have a cost.
 
     Where the best cover was measured throughout, none of the others could.
     """
@@ -448,7 +448,7 @@ def costs_text(counts: CandidateCounts) -> str:
 
 
 def few_measured_sentence(run: Run) -> str:
-    """Returns a sentence where a run measured too little to be a search; else nothing.
+    """Return a sentence where a run measured too little to be a search; else nothing.
 
     It is empty, too, for a quick confirmation, which measures no candidates.
     """
@@ -478,7 +478,7 @@ def measuring_s(run: Run, candidates: int) -> float | None:
 
 
 def enough_budget_s(run: Run) -> float | None:
-    """Returns the budget with which a run would measure every candidate that could matter.
+    """Return the budget with which a run would measure every candidate that could matter.
 
     Returns:
         Whole minutes, in seconds: what the run took, and at its rate what it left out; None where
@@ -547,7 +547,7 @@ def price_known(
     *,
     measured: bool,
 ) -> str:
-    """Returns what is known of a candidate's price: ``3 µs``, ``≥ 3 µs``, or words.
+    """Return what is known of a candidate's price: ``3 µs``, ``≥ 3 µs``, or words.
 
     Args:
         candidate: Its id.
@@ -584,7 +584,7 @@ def baseline_drift(run: Run, reference: Run) -> float | None:
 
 
 def drift_text(run: Run, reference: Run, name: str) -> str:
-    """Returns ``baselines +4.0 % against Run 1``, or nothing.
+    """Return ``baselines +4.0 % against Run 1``, or nothing.
 
     It is empty where the machine was as fast, or where that is not known. Without a name it is
     ``baselines +4.0 %``, to stand where the reference was just named.
@@ -599,7 +599,7 @@ def drift_text(run: Run, reference: Run, name: str) -> str:
 
 
 def clocks_text(states: Sequence[MachineState]) -> str:
-    """Returns ``3,700 → 3,650 MHz, performance``: a run's clocks, as far as they are known."""
+    """Return ``3,700 → 3,650 MHz, performance``: a run's clocks, as far as they are known."""
     told = [f"{state.mhz:,.0f}" for state in states if state.mhz is not None]
     texts = [f"{' → '.join(told)} MHz"] if told else []
     texts += list(dict.fromkeys(state.governor for state in states if state.governor))
@@ -607,13 +607,13 @@ def clocks_text(states: Sequence[MachineState]) -> str:
 
 
 def round_trip_text(states: Sequence[MachineState]) -> str:
-    """Returns what a cache line takes between two cores and back; empty where it is not known."""
+    """Return what a cache line takes between two cores and back; empty where it is not known."""
     known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
     return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
 
 
 def load_text(states: Sequence[MachineState]) -> str:
-    """Returns what other programs used of the machine; empty where nothing was looked at."""
+    """Return what other programs used of the machine; empty where nothing was looked at."""
     if not states:
         return ""
     said = []
@@ -630,7 +630,7 @@ def load_text(states: Sequence[MachineState]) -> str:
 
 
 def threads_text(run: Run) -> str:
-    """Returns ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
+    """Return ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
     tried = ", ".join(
         f"{time_text(us)} on {counted(threads, 'thread')}"
         for threads, us in sorted(run.threads_us.items())
@@ -639,7 +639,7 @@ def threads_text(run: Run) -> str:
 
 
 def conditions(run: Run) -> list[tuple[str, str]]:
-    """Returns the conditions under which a run's numbers were measured, as names and values."""
+    """Return the conditions under which a run's numbers were measured, as names and values."""
     settings = run.settings
     versions = ", ".join(
         f"{toolchain_title(state.name)} {state.version}"

@@ -81,7 +81,7 @@ def shape_cells(row: ShapeRow) -> tuple[str, ...]:
 
 
 def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
-    """Returns what the entries of an artifact share, and along which dimensions it pads.
+    """Return what the entries of an artifact share, and along which dimensions it pads.
 
     Args:
         shapes: How many shapes it has.

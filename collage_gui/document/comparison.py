@@ -70,7 +70,7 @@ class ReferenceComparison(QObject):
         self._requests.send(params, arrived, topic="compare")
 
     def reference_time(self) -> tuple[str, float | None]:
-        """Returns the name of the reference and its latency in µs; None where it is not known."""
+        """Return the name of the reference and its latency in µs; None where it is not known."""
         if self.reference.kind == "run":
             run = self._runs.find(self.reference.name)
             if run is None:
@@ -92,7 +92,7 @@ class ReferenceComparison(QObject):
         return baseline is not None and baseline.is_of(shown.placement)
 
     def reference_baseline(self) -> Baseline | None:
-        """Returns the baseline that numbers are compared with; None when they are not."""
+        """Return the baseline that numbers are compared with; None when they are not."""
         run, shown = self._runs.shown_or_last(), self._placement.shown
         if run is None or self.reference.kind == "run":
             return None

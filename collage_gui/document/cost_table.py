@@ -42,7 +42,7 @@ class CostTable(QObject):
         self._announce.timeout.connect(self._emit_changed)
 
     def of(self, candidate: str) -> Cost:
-        """Returns the cost of a candidate, by its id; unknown where nothing is known."""
+        """Return the cost of a candidate, by its id; unknown where nothing is known."""
         cost = self.by_candidate.get(candidate)
         if cost is None and candidate in self.candidates:
             cost = self.candidates[candidate].cost

@@ -175,7 +175,7 @@ class Document(QObject):
         self.requests.send(params, self._admitted, refused, topic="open")
 
     def _model_file(self) -> protocol.ModelOpen | None:
-        """Returns the request by which the engine gets the model's file.
+        """Return the request by which the engine gets the model's file.
 
         It is None, with a failure announced, where the file cannot be read.
         """
@@ -362,7 +362,7 @@ class Document(QObject):
     # -- the engine's news -------------------------------------------------------------
 
     def engine_lost(self) -> None:
-        """Notes that the engine is gone: nothing runs, and what is known stays on the screen."""
+        """Note that the engine is gone: nothing runs, and what is known stays on the screen."""
         self.requests.handle = ""
         self.shapes.end()
         self.execution.engine_lost()

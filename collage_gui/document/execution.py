@@ -93,7 +93,7 @@ class Execution(QObject):
         self._requests.send(params, failed=self._start_failed)
 
     def cancel(self) -> None:
-        """Cancels the run; what was measured is kept."""
+        """Cancel the run; what was measured is kept."""
         if self.running and not self.cancelling:
             self.cancelling = True
             self.running_changed.emit()
@@ -171,7 +171,7 @@ class Execution(QObject):
         self.finished.emit(state, reason)
 
     def engine_lost(self) -> None:
-        """Notes that the engine is gone, so that nothing runs any more."""
+        """Note that the engine is gone, so that nothing runs any more."""
         if self.running or self.progress is not None:
             self._stop()
             self._runs.end_provisional()
@@ -179,7 +179,7 @@ class Execution(QObject):
             self.progress_changed.emit()
 
     def restore_settings(self, run: Run) -> None:
-        """Takes the settings of a run for the next one.
+        """Take the settings of a run for the next one.
 
         Its name was its own, its inputs are not kept, and only a key or a menu entry asks for a
         quick confirmation.
@@ -196,7 +196,7 @@ class Execution(QObject):
         self.settings_restored.emit()
 
     def _measured_us(self, pins: tuple[str, ...]) -> float | None:
-        """Returns the measured latency of the shown placement in µs.
+        """Return the measured latency of the shown placement in µs.
 
         It is None for an estimate, or under other pins.
         """
@@ -308,7 +308,7 @@ class Execution(QObject):
 
 
 def infeasible_sentence(infeasible: Mapping[str, Any], settings: RunSettings, pinned: bool) -> str:
-    """Returns one sentence on why no placement satisfies what is demanded.
+    """Return one sentence on why no placement satisfies what is demanded.
 
     Args:
         infeasible: What the search says of it.

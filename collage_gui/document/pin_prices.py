@@ -71,7 +71,7 @@ def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
 
 
 def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
-    """Returns pins that keep every partition of a placement exactly as it is."""
+    """Return pins that keep every partition of a placement exactly as it is."""
     return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
 
 
@@ -150,7 +150,7 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
 def _price(
     document: Document, own: Collection[CandidateRecord], operators: frozenset[int]
 ) -> tuple[float | None, bool]:
-    """Returns the price in µs, and whether it is only a lower bound.
+    """Return the price in µs, and whether it is only a lower bound.
 
     Where the one selected operator is pinned, it is the price of another pin in that one's place.
     """
@@ -175,7 +175,7 @@ def _price(
 def unmeasured_candidates(
     document: Document, candidates: Iterable[CandidateRecord], operators: Collection[int]
 ) -> list[CandidateRecord]:
-    """Returns the candidates that hold some of the operators and have no cost yet."""
+    """Return the candidates that hold some of the operators and have no cost yet."""
     wanted = set(operators)
     return [
         c
@@ -185,7 +185,7 @@ def unmeasured_candidates(
 
 
 def unmeasured_of_pin(document: Document, pin: Pin) -> int:
-    """Returns how many unmeasured candidates would satisfy a pin: they may lower its price."""
+    """Return how many unmeasured candidates would satisfy a pin: they may lower its price."""
     if pin.kind not in ("on", "exactly") or pin.toolchain is None:
         return 0
     base = pin.toolchain.split("[")[0]
@@ -194,7 +194,7 @@ def unmeasured_of_pin(document: Document, pin: Pin) -> int:
 
 
 def price_of_pin(document: Document, at: int) -> str:
-    """Returns ``+26.9 µs`` or ``at most +210 µs``: what an honoured pin costs; else nothing.
+    """Return ``+26.9 µs`` or ``at most +210 µs``: what an honoured pin costs; else nothing.
 
     Args:
         document: The document.
@@ -215,7 +215,7 @@ def _at_most(us: float) -> str:
 
 
 def refusals(document: Document) -> dict[str, str]:
-    """Returns, by toolchain, why it has no candidate for the primary operator."""
+    """Return, by toolchain, why it has no candidate for the primary operator."""
     explanation = document.questions.explanation
     if explanation is None:
         return {}

@@ -31,14 +31,14 @@ MARKS = {"on": "●", "never": "⊘", "exactly": "▣", "together": "∪", "devi
 
 
 def pin_demand(pin: Pin) -> str:
-    """Returns what a pin demands, e.g. ``never on oneDNN``."""
+    """Return what a pin demands, e.g. ``never on oneDNN``."""
     kind = "exactly on" if pin.kind == "exactly" and pin.toolchain else pin.kind
     template = PIN_DEMANDS[kind]
     return template.format(toolchain=toolchain_title(pin.toolchain), device=pin.device)
 
 
 def command_line_text(graph: OperatorGraph, pin: Pin) -> str:
-    """Returns a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
+    """Return a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
     # An ONNX node that was lowered to several operators is named once.
     names = dict.fromkeys(map(graph.name, pin.nodes))
     demand = {

@@ -74,18 +74,18 @@ class Runs(QObject):
         return [run for run in self.all if run.id not in self.hidden]
 
     def find(self, run: str | None) -> Run | None:
-        """Returns the run with this id; a finished one rather than what it found on the way."""
+        """Return the run with this id; a finished one rather than what it found on the way."""
         known = [*self.all, *filter(None, [self.provisional])]
         return next((each for each in known if each.id == run), None)
 
     def title_of(self, run: Run) -> str:
-        """Returns a run's name, or its number among the runs."""
+        """Return a run's name, or its number among the runs."""
         if run not in self.all:
             return "Best so far" if run.provisional else "Cancelled run"
         return run.name or f"Run {self.all.index(run) + 1}"
 
     def shown_or_last(self) -> Run | None:
-        """Returns the run whose placement is shown, else the last one."""
+        """Return the run whose placement is shown, else the last one."""
         shown = self._placement.shown
         run = self.find(shown.run or shown.found_by) if shown is not None else None
         visible = self.visible

@@ -118,7 +118,7 @@ class ShownPlacement(QObject):
         self.changed.emit()
 
     def partition_of(self, operator: int | None) -> Partition | None:
-        """Returns the partition that holds an operator."""
+        """Return the partition that holds an operator."""
         return self.partitions.get(operator) if operator is not None else None
 
 

@@ -173,7 +173,7 @@ def artifact_sentence(folder: str, what: str = "") -> str:
 
 
 def save_image(view: GraphView, area: QRectF, path: str) -> None:
-    """Writes a part of the graph as PNG, as large as programs made with Qt read it.
+    """Write a part of the graph as PNG, as large as programs made with Qt read it.
 
     Args:
         view: The view that shows the graph.

@@ -118,7 +118,7 @@ class FindBar(QFrame):
         return f"{self.at + 1} of {len(self.found)}" if self.at >= 0 else f"{len(self.found)} found"
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Steps with Enter and Shift+Enter, and closes with Escape."""
+        """Step with Enter and Shift+Enter, and close with Escape."""
         if event.key() == Qt.Key.Key_Escape:
             self.dismiss()
         elif event.key() in (Qt.Key.Key_Return, Qt.Key.Key_Enter):

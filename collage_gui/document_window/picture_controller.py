@@ -65,7 +65,7 @@ def expand_around(
 def innermost_open_group(
     collapsed: frozenset[str], operator: int, groups: Mapping[str, Group]
 ) -> Group | None:
-    """Returns the smallest name scope around an operator that is not collapsed.
+    """Return the smallest name scope around an operator that is not collapsed.
 
     Args:
         collapsed: Ids of the groups that are drawn as one box.
@@ -180,7 +180,7 @@ class PictureController(QObject):
     # -- layout ------------------------------------------------------------------------
 
     def groups(self) -> dict[str, Group]:
-        """Returns every group that can be drawn as one box: name scopes and shown partitions."""
+        """Return every group that can be drawn as one box: name scopes and shown partitions."""
         groups = dict(self._document.scopes)
         graph, shown = self._document.operators, self._document.placement.shown
         if shown is not None:
@@ -322,7 +322,7 @@ class PictureController(QObject):
     # -- colours -----------------------------------------------------------------------
 
     def paint_theme(self) -> PaintTheme:
-        """Returns the colours and fonts that the graph is painted with now."""
+        """Return the colours and fonts that the graph is painted with now."""
         bold = self._theme.font(13, QFont.Weight.DemiBold)
         return PaintTheme(self._theme.colours, self._theme.font(), bold)
 
@@ -386,7 +386,7 @@ class PictureController(QObject):
         picture.set_colours(styles, legend, parts, shares, crossing)
 
     def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
-        """Returns what reduced precision does to each operator."""
+        """Return what reduced precision does to each operator."""
         graph, run = self._document.operators, self._document.runs.shown_or_last()
         if shown is None:
             return {}
@@ -396,7 +396,7 @@ class PictureController(QObject):
         return operator_roundings(graph, about, shown.placement, previewed)
 
     def _changes(self) -> dict[int, str] | None:
-        """Returns, by operator, what became of it since the reference run; None without one.
+        """Return, by operator, what became of it since the reference run; None without one.
 
         Where the runs differ by less than the noise, nothing is said to be gained or lost.
         """

@@ -38,7 +38,7 @@ class PinMenu(QMenu):
         measure: Callable[[], None],
         parent: QWidget,
     ) -> None:
-        """Makes the menu.
+        """Make the menu.
 
         Args:
             document: The document, with its selection.
@@ -105,7 +105,7 @@ class PinController:
         )
 
     def never_on_menu(self) -> QMenu:
-        """Returns a menu of the toolchains to forbid."""
+        """Return a menu of the toolchains to forbid."""
         if not self._toolchains:
             return self._without_toolchains("Never on")
         menu = QMenu("Never on", self._view)

@@ -191,7 +191,7 @@ class RunController:
         self._document.execution.stop_and_keep()
 
     def cancel(self) -> None:
-        """Cancels the run, or one that waits for its turn; what was measured is kept."""
+        """Cancel the run, or one that waits for its turn; what was measured is kept."""
         self._queue.withdraw(self._document)
         self._messages.clear("waiting")
         self._document.execution.cancel()
@@ -265,7 +265,7 @@ class RunController:
             self._messages.clear("infeasible")
 
     def _pins_changed(self) -> None:
-        """Takes a message away with its cause: other pins may be satisfied."""
+        """Take a message away with its cause: other pins may be satisfied."""
         if self._document.pins.infeasible is None:
             self._messages.clear("infeasible")
         # While a search is about to follow, nothing needs saying.

@@ -44,7 +44,7 @@ class ShapesDialog(QDialog):
         nearest: bool,
         parent: QWidget,
     ) -> None:
-        """Fills the fields with the shapes that are open.
+        """Fill the fields with the shapes that are open.
 
         Args:
             left_open: What the model leaves open.

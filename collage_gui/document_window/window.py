@@ -104,7 +104,7 @@ class DocumentWindow(QWidget):
         window_messages: Messages,
         parent: QWidget | None = None,
     ) -> None:
-        """Makes the widgets, then the controllers on them.
+        """Make the widgets, then the controllers on them.
 
         Args:
             document: The document; the window closes it.
@@ -157,7 +157,7 @@ class DocumentWindow(QWidget):
         self._connect()
 
     def _make_columns(self) -> QSplitter:
-        """Returns the graph, and beside it the panels as tabs."""
+        """Return the graph, and beside it the panels as tabs."""
         for title, panel in self.panels.tabs.items():
             # Without this, a panel in front would widen its column at the cost of the graph.
             panel.setSizePolicy(QSizePolicy.Policy.Ignored, QSizePolicy.Policy.Ignored)
@@ -245,7 +245,7 @@ class DocumentWindow(QWidget):
         self.document.close()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Gives the panels the width that the user chose, or their share of the window."""
+        """Give the panels the width that the user chose, or their share of the window."""
         super().resizeEvent(event)
         self._share_width()
 

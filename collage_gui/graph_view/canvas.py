@@ -101,7 +101,7 @@ class Canvas(QAbstractScrollArea):
     # -- geometry ----------------------------------------------------------------------
 
     def visible_area(self) -> QRectF:
-        """Returns the area of the scene that is in view."""
+        """Return the area of the scene that is in view."""
         size = self.viewport().size()
         return QRectF(
             self.offset.x(), self.offset.y(), size.width() / self.scale, size.height() / self.scale
@@ -225,12 +225,12 @@ class Canvas(QAbstractScrollArea):
     # -- painting ----------------------------------------------------------------------
 
     def focusInEvent(self, event: QFocusEvent) -> None:
-        """Shows the focus, which is painted into the viewport."""
+        """Show the focus, which is painted into the viewport."""
         super().focusInEvent(event)
         self.viewport().update()
 
     def focusOutEvent(self, event: QFocusEvent) -> None:
-        """Takes the mark of the focus away."""
+        """Take the mark of the focus away."""
         super().focusOutEvent(event)
         self.viewport().update()
 

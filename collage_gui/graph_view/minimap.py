@@ -24,7 +24,7 @@ class Minimap(QWidget):
         visible_area: Callable[[], QRectF],
         centre_on: Callable[[QPointF], None],
     ) -> None:
-        """Makes the minimap of a view.
+        """Make the minimap of a view.
 
         Args:
             parent: The view.
@@ -94,11 +94,11 @@ class Minimap(QWidget):
         painter.drawRect(shown.adjusted(1, 1, -1, -1))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:
-        """Moves the view to the point."""
+        """Move the view to the point."""
         self._go(event.position())
 
     def mouseMoveEvent(self, event: QMouseEvent) -> None:
-        """Moves the view along with the pointer."""
+        """Move the view along with the pointer."""
         if event.buttons() & Qt.MouseButton.LeftButton:
             self._go(event.position())
 

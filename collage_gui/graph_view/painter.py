@@ -542,7 +542,7 @@ def chip(look: Look, edge: str) -> QIcon:
 
 
 def middle_lines(style: BoxStyle, by_cost: bool) -> list[str]:
-    """Returns the texts of a box where there is no room for all: its title, and its cost below.
+    """Return the texts of a box where there is no room for all: its title, and its cost below.
 
     Args:
         style: The box.

@@ -62,7 +62,7 @@ class Crossing:
         *,
         on_the_left: bool = False,
     ) -> Crossing:
-        """Returns the shapes of a hand-over along a route; without a route there are none."""
+        """Return the shapes of a hand-over along a route; without a route there are none."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
         head = QPolygonF([QPointF(*p) for p in arrow_head(route, ARROW)] if lines else [])
@@ -171,7 +171,7 @@ class Picture:
             self._bands[colour] = (rim, fill, spans.reshape(-1, 4))
 
     def bands(self, area: QRectF) -> list[tuple[str, list[QRectF], list[QRectF]]]:
-        """Returns the partition tints that touch an area: (colour, rims, fills)."""
+        """Return the partition tints that touch an area: (colour, rims, fills)."""
         touching = []
         for colour, (rim, fill, spans) in self._bands.items():
             inside = _touching(spans, area)
@@ -184,7 +184,7 @@ class Picture:
         return _touching(self._boxes, area)
 
     def segments_in(self, area: QRectF) -> np.ndarray:
-        """Returns the numbers of the edge segments whose bounds touch an area, ascending."""
+        """Return the numbers of the edge segments whose bounds touch an area, ascending."""
         return _touching(self._segments, area)
 
     def box_at(self, point: QPointF) -> int | None:
@@ -237,7 +237,7 @@ def _touching(spans: np.ndarray, area: QRectF) -> np.ndarray:
 
 
 def _solid_part(boxes: list[QRectF], sideways: bool) -> QRectF:
-    """Returns the longest straight run of a partition's boxes, on which a label can lie."""
+    """Return the longest straight run of a partition's boxes, on which a label can lie."""
 
     def along(box: QRectF) -> float:
         return box.left() if sideways else box.top()

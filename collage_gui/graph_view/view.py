@@ -170,7 +170,7 @@ class GraphView(Canvas):
                 self._band.show()
 
     def mouseReleaseEvent(self, event: QMouseEvent) -> None:
-        """Ends the gesture."""
+        """End the gesture."""
         gesture, self._gesture = self._gesture, ""
         self._last = event.position()
         self.viewport().unsetCursor()
@@ -186,13 +186,13 @@ class GraphView(Canvas):
             self.zoom_to(area)
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
-        """Opens the box under the pointer."""
+        """Open the box under the pointer."""
         box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
         if box is not None:
             self.box_opened.emit(box)
 
     def contextMenuEvent(self, event: QContextMenuEvent) -> None:
-        """Opens the menu of the primary box by the Menu key or Shift+F10."""
+        """Open the menu of the primary box by the Menu key or Shift+F10."""
         if event.reason() != QContextMenuEvent.Reason.Keyboard:
             return  # a press of the right button has opened it
         self.menu_wanted.emit(self.below_primary(), self.marks.primary)
@@ -236,7 +236,7 @@ class GraphView(Canvas):
         return super().viewportEvent(event)
 
     def tip(self, box: int) -> str:
-        """Returns the text of a box's tool tip."""
+        """Return the text of a box's tool tip."""
         assert self.picture is not None
         style = self.picture.styles[box]
         item = self.picture.scene.display.boxes[box]
@@ -244,7 +244,7 @@ class GraphView(Canvas):
         return "\n".join(filter(None, lines))
 
     def _between_tip(self, where: QPointF) -> str:
-        """Returns the text of the tool tip of a hand-over or of a jump."""
+        """Return the text of the tool tip of a hand-over or of a jump."""
         assert self.picture is not None
         for each in self.picture.crossings:
             if each.bounds.contains(where) and any(
@@ -265,7 +265,7 @@ class GraphView(Canvas):
         return ("Leads to\n" if jump[1] == "out" else "Comes from\n") + names + more
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
-        """Walks along edges, opens and leaves groups."""
+        """Walk along edges, open and leave groups."""
         sideways = self.picture is not None and not self.picture.scene.upright
         keys = {
             Qt.Key.Key_Up: "left" if sideways else "back",
@@ -291,7 +291,7 @@ class GraphView(Canvas):
 
 
 def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]:
-    """Returns the boxes to dim when one entry of the legend is isolated; none without one."""
+    """Return the boxes to dim when one entry of the legend is isolated; none without one."""
     if entry is None:
         return frozenset()
     return frozenset(
@@ -302,7 +302,7 @@ def boxes_outside(picture: Picture, entry: LegendEntry | None) -> frozenset[int]
 
 
 def _distance(line: QLineF, point: QPointF) -> float:
-    """Returns how far a point lies from a line segment."""
+    """Return how far a point lies from a line segment."""
     along = line.p2() - line.p1()
     length = along.x() ** 2 + along.y() ** 2
     share = 0.0

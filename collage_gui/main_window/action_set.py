@@ -30,7 +30,7 @@ class ActionSet:
     """The window's actions: one ``QAction`` for each line of the table of actions."""
 
     def __init__(self, owner: QWidget, preferences: Preferences) -> None:
-        """Makes the actions.
+        """Make the actions.
 
         Args:
             owner: The window that gets the actions and their shortcuts.
@@ -116,7 +116,7 @@ def _make_action(spec: ActionSpec, owner: QWidget) -> QAction:
 
 
 def available(document: Document | None) -> frozenset[Need]:
-    """Returns the needs of actions that a document meets; without a document, only ``nothing``."""
+    """Return the needs of actions that a document meets; without a document, only ``nothing``."""
     if document is None:
         return frozenset({"nothing"})
     graph = document.is_open
@@ -180,7 +180,7 @@ class Menus:
         preferences: Preferences,
         open_path: Callable[[str], object],
     ) -> None:
-        """Fills the menu bar.
+        """Fill the menu bar.
 
         Args:
             bar: The menu bar.

@@ -191,7 +191,7 @@ class Documents(QObject):
         self._show_titles()
 
     def _failed(self, page: DocumentWindow, reason: str) -> None:
-        """Removes a page that was never opened; later failures are for the page's own banner."""
+        """Remove a page that was never opened; later failures are for the page's own banner."""
         if not page.document.is_open and page in self.pages:
             was_in_front = page is self.current
             self.remove(page)
@@ -390,7 +390,7 @@ class Documents(QObject):
 
 
 def _state_of(path: str) -> tuple[int, int] | None:
-    """Returns by what a file is known to be unchanged: its number and its time."""
+    """Return by what a file is known to be unchanged: its number and its time."""
     try:
         found = os.stat(path)
     except OSError:
@@ -399,7 +399,7 @@ def _state_of(path: str) -> tuple[int, int] | None:
 
 
 def closing_sentence(running: bool) -> str:
-    """Returns a sentence on what closing without saving loses.
+    """Return a sentence on what closing without saving loses.
 
     Args:
         running: Whether a run is under way.

@@ -29,7 +29,7 @@ class Toolbar(QToolBar):
     """The toolbar, which acts on the current page."""
 
     def __init__(self, actions: Mapping[str, QAction], colours: QMenu) -> None:
-        """Makes the toolbar.
+        """Make the toolbar.
 
         Args:
             actions: The window's actions by id.

@@ -217,12 +217,12 @@ class MainWindow(QMainWindow):
             super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Accepts models and sessions."""
+        """Accept models and sessions."""
         if _paths_to_open(event):
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Opens the models and sessions among the dropped files."""
+        """Open the models and sessions among the dropped files."""
         for path in _paths_to_open(event):
             self.documents.open_path(path)
         event.acceptProposedAction()
@@ -238,7 +238,7 @@ def _open_context_menu(widget: QWidget | None) -> None:
 
 
 def selection_text(document: Document | None) -> str:
-    """Returns what the status bar says about the selection, or about the graph without one."""
+    """Return what the status bar says about the selection, or about the graph without one."""
     if document is None or not document.is_open:
         return ""
     graph, selection = document.operators, document.selection

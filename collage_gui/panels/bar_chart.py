@@ -48,7 +48,7 @@ class Bar:
         return self.value is not None and math.isfinite(self.value)
 
     def reach(self, end: float) -> float:
-        """Returns where its drawing ends on an axis that ends at ``end``."""
+        """Return where its drawing ends on an axis that ends at ``end``."""
         return max(min(x, end) for x in (self.value, self.high) if x is not None)
 
     def figures(self, end: float) -> str:
@@ -64,7 +64,7 @@ class Bar:
 
 
 def axis_end(bars: Sequence[Bar]) -> float:
-    """Returns where the axis ends, so that one huge bar or whisker never squeezes the others."""
+    """Return where the axis ends, so that one huge bar or whisker never squeezes the others."""
     known = [bar for bar in bars if bar.is_known]
     middle = statistics.median_low([bar.value or 0.0 for bar in known])
     longest = max(bar.reach(math.inf) for bar in known)

@@ -31,7 +31,7 @@ from collage_gui.widgets import action_button, filter_field, lay_out, text_label
 
 
 def cost_tip(cost: Cost) -> str:
-    """Returns everything that is known of a cost, one fact a line."""
+    """Return everything that is known of a cost, one fact a line."""
     if cost.state == "invalid":
         return f"Invalid: {cost.reason}"
     if cost.state == "unknown":
@@ -57,7 +57,7 @@ def cost_tip(cost: Cost) -> str:
 
 
 def partition_text(placement: Placement, partition: Partition, cost: Cost) -> str:
-    """Returns a partition's time: ``126 µs expected in this model (111 µs isolated)``.
+    """Return a partition's time: ``126 µs expected in this model (111 µs isolated)``.
 
     Args:
         placement: A placement.
@@ -90,7 +90,7 @@ PRICE_COLUMN = 2
 
 
 def operators_tip(record: CandidateRecord, graph: OperatorGraph) -> str:
-    """Returns a candidate's nodes in the file, its inner name, and its library calls."""
+    """Return a candidate's nodes in the file, its inner name, and its library calls."""
     names = graph.onnx_names(record.nodes)
     left = len(names) - NAMED
     lines = [*names[:NAMED], *([f"and {left} more"] if left > 0 else [])]

@@ -133,13 +133,13 @@ class AttributesPage(QWidget):
 
 
 def _columns(counts: Sequence[int]) -> str:
-    """Returns a histogram as one letter a bin, from the least value to the largest."""
+    """Return a histogram as one letter a bin, from the least value to the largest."""
     most = max(counts, default=0)
     return "".join(COLUMNS[count * (len(COLUMNS) - 1) // most] for count in counts) if most else ""
 
 
 def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Returns ``a, b → c``: the values that are read and made; one left out is a dash."""
+    """Return ``a, b → c``: the values that are read and made; one left out is a dash."""
     return " → ".join(", ".join(name or "–" for name in names) for names in (inputs, outputs))
 
 

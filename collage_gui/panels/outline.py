@@ -43,7 +43,7 @@ class Outline(QTreeWidget):
         document.selection.changed.connect(self._show_selection)
 
     def showEvent(self, event: QShowEvent) -> None:
-        """Lists the operators, now that they can be seen."""
+        """List the operators, now that they can be seen."""
         super().showEvent(event)
         if self._outdated:
             self.rebuild()
@@ -92,7 +92,7 @@ class Outline(QTreeWidget):
         self._show_selection()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Gives the names the width that the other columns leave."""
+        """Give the names the width that the other columns leave."""
         super().resizeEvent(event)
         self._fit_names()
 

@@ -87,7 +87,7 @@ class PartitionsPanel(QWidget):
         self.refresh()
 
     def _extra_columns(self) -> list[Column]:
-        """Returns the columns of rates and bytes; their figures are made where they are shown."""
+        """Return the columns of rates and bytes; their figures are made where they are shown."""
 
         def figure(name: str) -> Callable[[Partition], float | None]:
             return lambda row: getattr(self._figures.get(row.id), name, None)

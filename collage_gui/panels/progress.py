@@ -158,13 +158,13 @@ class ProgressStrip(QWidget):
         self.now.setToolTip(plain_tip(self.now.text()))
 
     def _now(self, progress: Progress) -> str:
-        """Returns what is worked on: operators as the graph names them, else the engine's words."""
+        """Return what is worked on: operators as the graph names them, else the engine's words."""
         if not progress.nodes:
             return progress.now
         return self._document.operators.label_with_name(progress.nodes)
 
     def _steps(self, now: str) -> str:
-        """Returns ``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``.
+        """Return ``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``.
 
         A stage that was passed over, as in a quick confirmation, is not shown.
         """
@@ -197,7 +197,7 @@ class ProgressStrip(QWidget):
 
 
 def progress_text(progress: Progress, since_s: float = 0.0) -> str:
-    """Returns ``40 s left · 21 of 436 · 1 min of the budget left``.
+    """Return ``40 s left · 21 of 436 · 1 min of the budget left``.
 
     Args:
         progress: How far the stage under way is.

@@ -52,7 +52,7 @@ def headline(document: Document) -> str:
 
 
 def detail(document: Document, run: Run | None) -> str:
-    """Returns partitions, estimate, winner, lower bound, accuracy, what is missing, limits."""
+    """Return partitions, estimate, winner, lower bound, accuracy, what is missing, limits."""
     shown = document.placement.shown
     if shown is None:
         return (
@@ -85,7 +85,7 @@ def _run_texts(document: Document, run: Run) -> list[str]:
 
 
 def remark(document: Document, run: Run | None) -> str:
-    """Returns what a reader must know of a run's figures: too few measured, or no mix."""
+    """Return what a reader must know of a run's figures: too few measured, or no mix."""
     shown = document.placement.shown
     if run is None or shown is None or shown.run != run.id:
         return ""
@@ -112,7 +112,7 @@ class AnswerLine(QFrame):
     """One line, which stands there before there is an answer: the graph must not move for it."""
 
     def __init__(self, document: Document, actions: Mapping[str, QAction]) -> None:
-        """Listens to what is shown.
+        """Listen to what is shown.
 
         Args:
             document: The document.

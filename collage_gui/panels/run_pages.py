@@ -75,7 +75,7 @@ class AllRunsPage(QWidget):
         self.model.set_rows(self.document.runs.visible)
 
     def _other(self, run: Run) -> Run | None:
-        """Returns the run that a run is compared with; None for the shown run itself."""
+        """Return the run that a run is compared with; None for the shown run itself."""
         shown = self.document.runs.shown_or_last()
         return None if shown is None or shown is run else shown
 

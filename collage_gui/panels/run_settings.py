@@ -304,7 +304,7 @@ class RunSettingsPanel(QWidget):
     # -- settings ----------------------------------------------------------------------
 
     def settings(self) -> RunSettings:
-        """Returns the settings of the fields; what has no field stays as in the document.
+        """Return the settings of the fields; what has no field stays as in the document.
 
         A field that is being typed in is read as far as it is typed.
         """

@@ -50,7 +50,7 @@ def against_text(document: Document) -> str:
 
 
 def run_bars(document: Document, run: Run | None) -> list[Bar]:
-    """Returns the bars of an estimate, of runs, of the best placement found, of baselines.
+    """Return the bars of an estimate, of runs, of the best placement found, of baselines.
 
     Args:
         document: The document; what it shows without a run is an estimate.
@@ -71,7 +71,7 @@ def _against(document: Document, timed: Placement | Baseline | None) -> list[str
 
 
 def _shown_bars(document: Document) -> list[Bar]:
-    """Returns what is shown without being a run's placement: an estimate of a search."""
+    """Return what is shown without being a run's placement: an estimate of a search."""
     shown = document.placement.shown
     if shown is None or shown.run is not None or shown.found_by is not None:
         return []
@@ -109,7 +109,7 @@ def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
 
 
 def _found_bars(document: Document, run: Run | None) -> list[Bar]:
-    """Returns the best placement that the search found, where a run exports something else."""
+    """Return the best placement that the search found, where a run exports something else."""
     found = run.best_found() if run is not None else None
     if run is None or found is None or run.winner == "collage":
         return []

@@ -101,7 +101,7 @@ class ShapesPage(QWidget):
 
 
 def _figure(name: str):
-    """Returns the value of a field of a line's row; None before the first run."""
+    """Return the value of a field of a line's row; None before the first run."""
 
     def value(line: Line) -> float | None:
         return getattr(line[1], name) if line[1] is not None else None
@@ -120,7 +120,7 @@ def _best_single(row: ShapeRow | None) -> str | None:
 
 
 def _gain(line: Line) -> float | None:
-    """Returns how much longer the placement takes than the best single toolchain, in percent."""
+    """Return how much longer the placement takes than the best single toolchain, in percent."""
     row = line[1]
     if row is None or row.latency_us is None or not row.best_single_us:
         return None

@@ -75,13 +75,13 @@ def _rows_text(view: QAbstractItemView) -> str:
 
 
 def _text(index: QModelIndex) -> str:
-    """Returns a cell on one line, so that tabs and line ends keep their meaning."""
+    """Return a cell on one line, so that tabs and line ends keep their meaning."""
     value = index.data(Qt.ItemDataRole.DisplayRole)
     return "" if value is None else " ".join(str(value).split())
 
 
 def _path(index: QModelIndex) -> tuple[int, ...]:
-    """Returns a row's place from the top of a tree; one number in a table."""
+    """Return a row's place from the top of a tree; one number in a table."""
     path: list[int] = []
     while index.isValid():
         path.append(index.row())
@@ -191,14 +191,14 @@ class RowsModel(QAbstractTableModel):
         return self.rows[self.order[index.row()]]
 
     def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
-        """Returns the place at which the first wanted row is shown; None where none is."""
+        """Return the place at which the first wanted row is shown; None where none is."""
         for place, at in enumerate(self.order):
             if wanted(self.rows[at]):
                 return place
         return None
 
     def _choose_units(self) -> None:
-        """Times share one unit in a table, which the headers name."""
+        """Time share one unit in a table, which the headers name."""
         times = [at for at, column in enumerate(self.columns) if column.unit == "µs"]
         numbers = (abs(v) for at in times for v in self._numbers(self.columns[at]))
         finite = [v for v in numbers if math.isfinite(v)]
@@ -256,11 +256,11 @@ class RowsModel(QAbstractTableModel):
     # -- Qt ----------------------------------------------------------------------------
 
     def rowCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
-        """Returns how many rows the filter lets through."""
+        """Return how many rows the filter lets through."""
         return 0 if parent.isValid() else len(self.order)
 
     def columnCount(self, parent: Index = QModelIndex()) -> int:  # noqa: B008 - an invalid index is immutable
-        """Returns how many columns there are; rows have no children."""
+        """Return how many columns there are; rows have no children."""
         return 0 if parent.isValid() else len(self.columns)
 
     def headerData(self, section: int, orientation: Qt.Orientation, role: int = 0) -> Any:
@@ -395,7 +395,7 @@ class Table(QTableView):
         self._stretch()
 
     def resizeEvent(self, event: QResizeEvent) -> None:
-        """Gives the width that is left over to the column that stretches."""
+        """Give the width that is left over to the column that stretches."""
         super().resizeEvent(event)
         self._stretch()
 
@@ -415,7 +415,7 @@ class Table(QTableView):
         return bool(self._wanted)
 
     def column_button(self) -> QToolButton:
-        """Returns a button with the list of the columns that are hidden at first.
+        """Return a button with the list of the columns that are hidden at first.
 
         The right button of the mouse opens the same list over the titles.
         """

@@ -103,7 +103,7 @@ class ToolchainList(QListWidget):
         self.setFixedHeight(min(300, lines * metrics + len(self._states) * 10 + 8))
 
     def names(self) -> tuple[str, ...]:
-        """Returns the checked toolchains, in order."""
+        """Return the checked toolchains, in order."""
         return tuple(
             item.data(NAME)
             for item in self._checkable()

@@ -76,7 +76,7 @@ class WhyPanel(QWidget):
         return [f"<h3>{escape(title)}</h3><p class='q'>{escape(about)}</p>"]
 
     def _partition(self, graph: OperatorGraph, primary: int) -> list[str]:
-        """Returns the partition that holds the operator, its toolchain and its cost."""
+        """Return the partition that holds the operator, its toolchain and its cost."""
         shown = self.document.placement.shown
         partition = self.document.placement.partition_of(primary)
         if shown is None or partition is None:
@@ -97,7 +97,7 @@ class WhyPanel(QWidget):
         ]
 
     def _explanation(self, primary: int) -> list[str]:
-        """Returns what the engine says about the choice, as HTML."""
+        """Return what the engine says about the choice, as HTML."""
         document = self.document
         explanation = document.questions.explanation
         if explanation is not None:
@@ -121,7 +121,7 @@ class WhyPanel(QWidget):
         return [f"<p>{' · '.join(links)}</p>"] if links else []
 
     def _formats(self, partition: Partition) -> str:
-        """Returns the formats and conversions of a partition, as the rest of a sentence."""
+        """Return the formats and conversions of a partition, as the rest of a sentence."""
         formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {escape(formats)}" if formats else ""
@@ -152,7 +152,7 @@ class WhyPanel(QWidget):
 
 
 def _strong(text: str) -> str:
-    """Returns a text in the weight of headings: the font has no bolder one."""
+    """Return a text in the weight of headings: the font has no bolder one."""
     return f"<span style='font-weight:600'>{escape(text)}</span>"
 
 
@@ -162,5 +162,5 @@ def _refusal(refusal: NoCandidate) -> str:
 
 
 def _unbroken(html: str) -> str:
-    """Returns a text whose lines do not break between a number and its unit."""
+    """Return a text whose lines do not break between a number and its unit."""
     return UNITS.sub("&nbsp;", html)

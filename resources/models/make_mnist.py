@@ -19,7 +19,7 @@ from onnx.onnx_ml_pb2 import ModelProto
 
 
 def mnist() -> ModelProto:
-    """The model; see the module's text."""
+    """Return the model; see the text of the module."""
     random = np.random.default_rng(62)
 
     def weight(name: str, *shape: int, fan_in: int) -> None:

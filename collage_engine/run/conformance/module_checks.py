@@ -53,7 +53,7 @@ def modules_are_saved_whole(subject: Subject) -> str:
 
 
 def threads_take_turns(subject: Subject) -> str:
-    """Calls of one module from several threads at once give what calls one by one give."""
+    """Call of one module from several threads at once give what calls one by one give."""
     case, function, module = _compiled(subject)
     call = _call(module, function)
     first = case.truth.inputs_of(function)

@@ -85,7 +85,7 @@ def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Fi
 
 
 def run_checks(name: str, send: Callable[[Finding], None]) -> None:
-    """Makes the checks in turn in the child process, and sends each finding at once."""
+    """Make the checks in turn in the child process, and send each finding at once."""
     with tempfile.TemporaryDirectory(prefix="collage-check-") as folder:
         subject = Subject(name, Path(folder))
         for check in CHECKS:

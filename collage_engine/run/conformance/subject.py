@@ -93,7 +93,7 @@ class Subject:
         return self.toolchain.instances(self.target, TF32)[-1:]
 
     def needs_to_run(self) -> None:
-        """Checks that something that the toolchain compiles can run here.
+        """Check that something that the toolchain compiles can run here.
 
         Raises:
             NotApplicable: Nothing can.
