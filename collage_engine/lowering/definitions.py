@@ -492,17 +492,31 @@ def _gemm_of_whole_numbers(w: _Writer) -> bool:
 
 
 def _sum_of_whole_numbers(w: _Writer) -> bool:
-    """Write a sum of 64 bits, which ONNX Runtime adds in float64, as two sums of 32 bits each."""
-    if w.type_of(w.input(0)) != TensorProto.INT64:
+    """Write a sum of 64 bits, which ONNX Runtime adds in float64, as two sums of 32 bits each.
+
+    ReduceL1 sums magnitudes, ReduceSumSquare squares.
+    """
+    data, *axes = w.node.input
+    if w.type_of(data) != TensorProto.INT64:
         return False  # ONNX Runtime has none of uint64
+    given = w.node.attribute
+    if "axes" in w.attributes and w.opset >= SUM_AXES_ARE_INPUTS:
+        axes = [w.constant(w.attributes["axes"].ints, np.int64)]
+        given = [a for a in given if a.name != "axes"]
+    if w.node.op_type == "ReduceL1":
+        data = w("Abs", data)
+    elif w.node.op_type == "ReduceSumSquare":
+        data = w("Mul", data, data)
     base = w.constant(2**32, np.int64)
-    high = w("Div", w.input(0), base)
-    parts = (high, w("Sub", w.input(0), w("Mul", high, base)))
-    upper, lower = (
-        w("ReduceSum", part, *w.node.input[1:], given=w.node.attribute) for part in parts
-    )
+    high = w("Div", data, base)
+    parts = (high, w("Sub", data, w("Mul", high, base)))
+    upper, lower = (w("ReduceSum", part, *axes, given=given) for part in parts)
     w.nodes.append(helper.make_node("Add", [w("Mul", upper, base), lower], [w.node.output[0]]))
     return True
+
+
+SUM_AXES_ARE_INPUTS = 13
+"""Operator set from which on the axes of ReduceSum are an input (ONNX, changelog)."""
 
 
 _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
@@ -528,6 +542,8 @@ _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     ("", "GlobalMaxPool"): _with_nan,
     ("", "ReduceMax"): _with_nan,
     ("", "ReduceMin"): _with_nan,
-    ("", "ReduceSum"): _sum_of_whole_numbers,
+    **dict.fromkeys(
+        [("", "ReduceSum"), ("", "ReduceL1"), ("", "ReduceSumSquare")], _sum_of_whole_numbers
+    ),
 }
 """By domain and type how a node is written; the function tells whether it wrote it."""

@@ -444,6 +444,14 @@ def test_a_sum_of_64_bits_is_exact(axes: list[int] | None, kept: int) -> None:
     np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.parametrize(("op", "part"), [("ReduceL1", np.abs), ("ReduceSumSquare", np.square)])
+def test_sums_of_magnitudes_and_squares_are_exact(op: str, part: Callable[..., Any]) -> None:
+    largest = 2**30 if op == "ReduceSumSquare" else 2**58
+    data = np.random.default_rng(0).integers(-largest, largest, (4, 7))
+    (found,) = true_outputs(op, [data], axes=[1])
+    np.testing.assert_array_equal(found, part(data).sum(1, keepdims=True))
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "uint64"])
 @pytest.mark.parametrize("turned", [0, 1])
 def test_a_gemm_of_whole_numbers_is_exact(dtype: str, turned: int) -> None:

@@ -46,6 +46,8 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     read = (kind for source in node.inputs for kind in graph.nodes[source].types)
     if any(not kind.elements for kind in (*node.types, *read)):
         return f"{onnx_type(op)}: a kernel may read beyond a value without elements"
+    if op == "power" and not node.type.dtype.startswith(("float", "bfloat")):
+        return "Pow: TVM raises floats only to powers"
     if op.endswith("_transpose") and (
         int(attributes["groups"]) > 1 or any(int(d) > 1 for d in attributes["dilation"])
     ):
