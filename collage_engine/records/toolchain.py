@@ -156,6 +156,8 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     be exported here."""
     targets: tuple[str, ...] = ()
     """Kinds of devices that the toolchain compiles for, ``cpu`` and ``cuda``."""
+    bfloat16: bool | None = None
+    """Whether it multiplies in bfloat16 on this processor; None where it was not asked."""
     title: str = ""
     """The toolchain's name as its makers write it."""
     colour: str = ""

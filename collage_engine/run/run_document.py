@@ -40,6 +40,7 @@ from collage_engine.timing.tuning import tables_of
 from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
 from collage_engine.trials.standings import RaceResult
 from collage_engine.wording.amounts import time_text
+from collage_engine.wording.figures import busy_warnings
 
 
 def run_document(
@@ -109,6 +110,7 @@ def run_document(
             *_unscheduled_warning(winner),
             *(winner.built.notes if winner.built is not None else ()),
             *size_warning(memory.artifact_bytes, settings),
+            *busy_warnings([task.machine_before, exported.machine_after]),
         ],
         limits=[*limit_verdicts(answer), *memory_verdict(settings, race_result)],
         accuracy=accuracy_of(

@@ -27,7 +27,8 @@ import msgspec
 
 from collage_engine.machine.processes import STEP_S, descendants, processor_s
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
-from collage_engine.records.toolchain import ToolchainAbout, ToolchainState
+from collage_engine.records.precision import BFLOAT16, is_reduced
+from collage_engine.records.toolchain import Target, ToolchainAbout, ToolchainState
 from collage_engine.support.errors import (
     Cancelled,
     CollageError,
@@ -361,6 +362,10 @@ def probe_here(name: str) -> ToolchainState:
     except ToolchainError as error:
         return _unavailable(name, str(error))
     try:
-        return described(toolchain.probe(), toolchain.about)
+        state = described(toolchain.probe(), toolchain.about)
+        if not state.available or "cpu" not in state.targets:
+            return state
+        instances = toolchain.instances(Target.cpu(), BFLOAT16)
+        return msgspec.structs.replace(state, bfloat16=any(map(is_reduced, instances)))
     except (Exception, SystemExit) as error:
         raise ToolchainError(fault_reason(error)) from error

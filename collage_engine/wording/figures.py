@@ -629,6 +629,12 @@ def load_text(states: Sequence[MachineState]) -> str:
     return "; ".join(said) or nothing
 
 
+def busy_warnings(states: Sequence[MachineState]) -> list[str]:
+    """Return a sentence on other programs that used the machine during a run, if there were any."""
+    busy = [state.busy for state in states if state.busy]
+    return [f"the machine was busy: {busy[-1]}"] if busy else []
+
+
 def threads_text(run: Run) -> str:
     """Return ``1 (3.10 ms on 1 thread, 3.90 ms on 2 threads)``, as far as others were tried."""
     tried = ", ".join(

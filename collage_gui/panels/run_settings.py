@@ -80,6 +80,7 @@ MEANINGS = {
     INT8: "for models that mark themselves what is rounded to 8 bits (QDQ)",
 }
 """Precisions in the order in which they are offered, and what they mean."""
+NO_BFLOAT16 = "No toolchain here multiplies in bfloat16: the processor has no AVX512_BF16 or AMX"
 
 
 class PrecisionChoice(QComboBox):
@@ -87,17 +88,30 @@ class PrecisionChoice(QComboBox):
 
     def __init__(self) -> None:
         super().__init__()
+        self._no_bfloat16 = False
+        self._kind = "cpu"
         self.show_target("cpu")
+
+    def show_states(self, states: Sequence[ToolchainState]) -> None:
+        """Disable bfloat16 where every toolchain says that this processor has none."""
+        answers = [state.bfloat16 for state in states if state.available and state.serves("cpu")]
+        self._no_bfloat16 = bool(answers) and all(answer is False for answer in answers)
+        self.show_target(self._kind)
 
     def show_target(self, kind: str) -> None:
         """List the precisions for a kind of device, cpu or cuda; keep the choice if possible."""
-        chosen = self.precision()
+        chosen, self._kind = self.precision(), kind
         self.clear()
         for at, precision in enumerate(
             p for p in MEANINGS if kind == "cuda" or p not in DEVICE_ONLY
         ):
             self.addItem(short(precision), precision)
             self.setItemData(at, MEANINGS[precision], Qt.ItemDataRole.ToolTipRole)
+            if precision == BFLOAT16 and kind == "cpu" and self._no_bfloat16:
+                self.setItemText(at, f"{short(precision)}: not on this processor")
+                self.setItemData(at, NO_BFLOAT16, Qt.ItemDataRole.ToolTipRole)
+                # A combo box asks for the flags of its entries under the role before the first.
+                self.setItemData(at, 0, Qt.ItemDataRole.UserRole - 1)
         self.choose(chosen)
 
     def precision(self) -> str:
@@ -289,6 +303,7 @@ class RunSettingsPanel(QWidget):
         self._states = states
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
         self.runtimes.show_states(states)
+        self.precision.show_states(states)
         known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
         self.licences.setToolTip(
             f"{option_table()['licences'].help}.\nThose of the toolchains here: {known}"

@@ -373,6 +373,8 @@ def test_the_load_is_told_with_its_moment() -> None:
     assert figures.load_text([idle]) == "no other load at the beginning"
     assert figures.load_text([idle, busy]) == "at the end: other programs use 90 %"
     assert figures.load_text([busy, idle]) == "at the beginning: other programs use 90 %"
+    assert figures.busy_warnings([busy, idle]) == ["the machine was busy: other programs use 90 %"]
+    assert figures.busy_warnings([idle, idle]) == []
 
 
 def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, session) -> None:

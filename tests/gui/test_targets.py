@@ -86,6 +86,20 @@ def test_precisions_of_devices_are_offered_for_devices(qtbot) -> None:
     assert precision.precision() == "float32", "no toolchain computes in it on a processor"
 
 
+def test_bfloat16_cannot_be_chosen_where_the_processor_has_none(qtbot) -> None:
+    precision = PrecisionChoice()
+    qtbot.addWidget(precision)
+    without = [msgspec.structs.replace(state, bfloat16=False) for state in STATES]
+    precision.show_states(without)
+    entry = precision.model().index(_words(precision).index("bf16: not on this processor"), 0)
+    assert not precision.model().flags(entry) & Qt.ItemFlag.ItemIsEnabled
+    precision.show_target("cuda")
+    assert "bf16" in _words(precision), "a device computes in it whatever the processor does"
+    precision.show_target("cpu")
+    precision.show_states([*without[1:], msgspec.structs.replace(STATES[0], bfloat16=True)])
+    assert "bf16" in _words(precision), "one toolchain is enough"
+
+
 def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(drive) -> None:
     d = drive()
     page = d.open()
