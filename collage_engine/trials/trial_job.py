@@ -10,12 +10,9 @@ running are distinguished.
 
 from __future__ import annotations
 
-import importlib
-import os
-import shutil
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +20,17 @@ import msgspec
 import numpy as np
 
 from collage_engine.artifact.loader.run_artifact import (
+    Model,
     Pool,
-    private_regions,
+    encoded,
+    load_runtime,
     read_npz,
-    use_huge_pages,
 )
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.built import run_python_parts
 from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
-from collage_engine.support.text import counted
 from collage_engine.timing.child import WRONG_NUMBERS, timed
 
 SPIN_CHECK_S = 0.004
@@ -108,79 +105,38 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
     us: float
 
 
-@dataclass(frozen=True)
-class Instance:
-    """A placement as this process runs it; several of them may run at once.
+def load_model(request: OpenPlacement, sample: dict[str, np.ndarray], number: int = 0) -> Model:
+    """Load a placement as users load its artifact, in the thread that it belongs to.
 
-    Attributes:
-        call: Runs it on the sample; it returns once a device is done, too.
-        results: Returns its outputs on the sample.
-        on: Returns the outputs on other inputs than the sample.
-        machine: TVM's virtual machine that runs the module.
+    Args:
+        request: What is loaded.
+        sample: The sample's inputs by name.
+        number: The instance's number; from the second on, each has a state of its own.
     """
+    if number == 0:
+        run_python_parts(request.module)
+    inputs = [
+        {"name": name, "shape": sample[name].shape, "dtype": dtype}
+        for name, dtype in request.inputs
+    ]
+    outputs = [{"name": name, "shape": None, "dtype": dtype} for name, dtype in request.outputs]
+    manifest = {"device": kind_of(request), "inputs": inputs, "outputs": outputs}
+    return Model(Path(request.module).parent, manifest, number > 0, sample)
 
-    call: Callable[[], Any]
-    results: Callable[[], list[np.ndarray]]
-    on: Callable[[dict[str, np.ndarray]], list[np.ndarray]]
-    machine: Any
 
-    @classmethod
-    def of(cls, request: OpenPlacement, inputs: dict[str, np.ndarray], number: int) -> Instance:
-        """Load an instance, in the thread that it belongs to, and run it once.
-
-        Args:
-            request: What is loaded.
-            inputs: The sample's inputs by name.
-            number: The instance's number. From the second on, each loads a copy of the module's
-                file: the same file would be loaded once, with one state for all of them.
-        """
-        import tvm
-        from tvm.runtime.vm import VirtualMachine
-
-        from collage_engine.lowering.virtual_machine import device_of
-
-        module = Path(request.module)
-        if number == 0:
-            run_python_parts(request.module)
-        else:
-            module = Path(shutil.copy(module, module.with_name(f"m{os.getpid()}-{number}.so")))
-        arguments = _bound(request, inputs)
-        is_alone_on_processor = request.device == "cpu" and not request.streams
-        before = private_regions() if is_alone_on_processor else []
-        try:
-            library = tvm.runtime.load_module(str(module))
-        finally:
-            if number:
-                module.unlink()
-        device = device_of(request.device)
-        machine = VirtualMachine(library, device)
-        main = machine["main"]
-
-        def call() -> Any:
-            result = main(*arguments)
-            device.sync()  # calls return before the device is done
-            return result
-
-        run: Callable[[], Any] = call
-        if request.device == "cpu":
-            run = lambda: main(*arguments)  # noqa: E731  (a call less in what is timed)
-        result = run()
-        if before:
-            use_huge_pages(before)  # as the artifact's loaders do: it is timed as it is deployed
-        return cls(
-            run,
-            lambda: _unbound(request, result),
-            lambda other: _unbound(request, machine["main"](*_bound(request, other))),
-            machine,
-        )
+def kind_of(request: OpenPlacement) -> str:
+    """Return the kind of the device on which a placement runs: ``cpu`` or ``cuda``."""
+    return request.device.partition(":")[0]
 
 
 class TrialJob:
     """The state of a trial process: the placement that is open, bound to its sample."""
 
     def __init__(self) -> None:
-        self._instance: Instance | None = None
+        self._model: Model | None = None
         """What is open; of several instances the first."""
+        self._sample: dict[str, np.ndarray] = {}
+        """The inputs that rounds run on."""
         self._threads = 0
         """Threads of the open contender; 0: its work is on a device."""
         self._memory: MemoryWatch | None = None
@@ -214,26 +170,36 @@ class TrialJob:
         """
         self._opened = request
         self._threads = request.threads if request.device == "cpu" else 0
-        inputs = _values(request.sample, "inputs", request.inputs)
-        importlib.import_module("tvm.runtime")  # what every artifact needs is no part of this one
+        self._sample = sample = _values(request.sample, "inputs", request.inputs)
+        # What every artifact needs is no part of this one's memory.
+        load_runtime(Path(request.module).parent, kind_of(request))
         self._memory = MemoryWatch()
         if request.streams:
             self._pool = Pool(
-                lambda number: Instance.of(request, inputs, number),
+                lambda number: load_model(request, sample, number),
                 request.streams,
                 request.threads,
             )
-            instances = self._pool.at_once(lambda instance: instance)
+            models = self._pool.at_once(lambda model: model)
+            results = self._pool.at_once(lambda model: with_texts(model(sample)))
         else:
-            instances = [Instance.of(request, inputs, 0)]
-        self._instance = instances[0]
+            models = [load_model(request, sample)]
+            results = [with_texts(models[0](sample))]
+        self._model = models[0]
         self._memory.loaded()
-        found = [_errors(request, request.sample, one.results()) for one in instances]
+        found = [_errors(request, request.sample, outputs) for outputs in results]
         for folder in request.more:
-            results = self._on(_values(folder, "inputs", request.inputs))
-            found.append(_errors(request, folder, results))
-        self._note_other(inputs)
+            outputs = self._on(_values(folder, "inputs", request.inputs))
+            found.append(_errors(request, folder, outputs))
+        self._note_other(sample)
         return _worst_of(found)
+
+    def _bound_call(self, model: Model) -> Callable[[], Any]:
+        """Return what runs a model on the sample; it returns once a device is done, too."""
+        tensors = model.bind(self._sample)
+        if self._threads:
+            return partial(model.main, *tensors)  # a call less in what is timed
+        return partial(model.invoke, tensors)
 
     def _round(self, request: RunRound) -> list[float]:
         """Run one round and return the seconds of its calls.
@@ -248,9 +214,9 @@ class TrialJob:
             taken_by_all = self._round_of_all(request)
             self._compare_again([])
             return [taken_by_all]
-        if self._instance is None:
+        if self._model is None:
             raise ToolchainError("the placement was not opened")
-        call = self._instance.call
+        call = self._bound_call(self._model)
         clock = time.perf_counter
         begin = clock()
         end = begin + request.warm_s
@@ -290,11 +256,10 @@ class TrialJob:
 
     def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of what is open on some inputs."""
-        assert self._instance is not None
+        assert self._model is not None
         if self._pool is None:
-            return self._instance.on(inputs)
-        found: list[np.ndarray] = self._pool.with_one(lambda one: one.on(inputs))
-        return found
+            return with_texts(self._model(inputs))
+        return self._pool.with_one(lambda model: with_texts(model(inputs)))
 
     def _compare_again(self, kept: list[Any]) -> None:
         """Compare outputs after a round with what they have to be.
@@ -314,7 +279,8 @@ class TrialJob:
         if kept:
             truth = _values(request.sample, "outputs", request.outputs)
             expected = [truth[name] for name, _ in request.outputs]
-            results = _unbound(request, kept[0])
+            assert self._model is not None
+            results = with_texts(self._model.arrays(kept[0]))
         elif self._other is not None:
             inputs, expected = self._other
             results = self._on(inputs)
@@ -332,12 +298,12 @@ class TrialJob:
         """Return the seconds per call of all instances together, each calling without a pause."""
         assert self._pool is not None
 
-        def work(instance: Instance) -> float:
-            clock = time.perf_counter
-            instance.call()
+        def work(model: Model) -> float:
+            clock, call = time.perf_counter, self._bound_call(model)
+            call()
             begin, count = clock(), 0
             while not count or clock() - begin < request.seconds:
-                instance.call()
+                call()
                 count += 1
             self._calls += count
             return count / (clock() - begin)
@@ -349,11 +315,16 @@ class TrialJob:
 
         Nothing on a device, where calls return before their work is done and a graph holds many.
         """
-        one = self._instance
-        if one is None or self._threads == 0:
+        model = self._model
+        if model is None or self._threads == 0:
             return []
-        times = time_kernels(one.machine, one.call, request.runs)
+        times = time_kernels(model, self._bound_call(model), request.runs)
         return [KernelTime(kernel=name, us=us) for name, us in times]
+
+
+def with_texts(outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return outputs with texts as true values hold them, instead of as Python strings."""
+    return [encoded(array) if array.dtype.kind == "U" else array for array in outputs]
 
 
 def turned(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -409,17 +380,11 @@ def _errors(
         request: What is open, with the names of its outputs.
         folder: The sample's folder.
         results: The outputs that the placement computed, in order.
-
-    Raises:
-        ToolchainError: There are more or fewer outputs than the model has.
     """
     truth = _values(folder, "outputs", request.outputs)
-    names = [name for name, _ in request.outputs]
-    if len(results) != len(names):
-        raise ToolchainError(f"{counted(len(results), 'output')} came back, not {len(names)}")
     return {
         name: errors(computed, truth[name], loses_nan=request.loses_nan)
-        for name, computed in zip(names, results, strict=True)
+        for (name, _), computed in zip(request.outputs, results, strict=True)
     }
 
 
@@ -434,29 +399,6 @@ def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
             for name in samples[0]
         },
     )
-
-
-def _bound(request: OpenPlacement, inputs: dict[str, np.ndarray]) -> list[Any]:
-    """Return the arguments of the module's ``main``."""
-    from collage_engine.lowering.tensors import from_numpy
-    from collage_engine.lowering.virtual_machine import device_of
-    from collage_engine.records.graph import TensorType
-
-    device = device_of(request.device)
-    return [
-        from_numpy(inputs[name], TensorType(inputs[name].shape, dtype), device)
-        for name, dtype in request.inputs
-    ]
-
-
-def _unbound(request: OpenPlacement, result: Any) -> list[np.ndarray]:
-    """Return the outputs of the module's ``main``, in order."""
-    from collage_engine.lowering.tensors import to_numpy
-    from collage_engine.records.graph import TensorType
-
-    kinds = [TensorType((), dtype) for _, dtype in request.outputs]
-    tensors = [result] if len(kinds) == 1 else list(result)
-    return [to_numpy(t, kind) for t, kind in zip(tensors, kinds, strict=True)]
 
 
 STATUS = Path("/proc/self/status")

@@ -279,7 +279,7 @@ def with_elements(inputs, names):
     return found
 
 
-def encoded(values):
+def encoded(values: Any) -> Any:
     """Return texts of fixed width for an array of Python strings or bytes."""
     import numpy as np
 
@@ -485,9 +485,17 @@ class Model(Called):
         folder: The artifact, which was ``opened`` after its environment was set.
         manifest: Its manifest.
         private: Whether its module must be another file than that of an earlier instance.
+        sample: The inputs that it runs on before its memory is on huge pages; None: those of its
+            own sample.
     """
 
-    def __init__(self, folder, manifest, private=False):
+    def __init__(
+        self,
+        folder: Path,
+        manifest: dict[str, Any],
+        private: bool = False,
+        sample: Mapping[str, Any] | None = None,
+    ) -> None:
         self.manifest = manifest
         start = time.perf_counter()
         resident = resident_bytes()
@@ -514,16 +522,17 @@ class Model(Called):
             self._synchronise = tvm_ffi.get_global_func("runtime.Device_StreamSync")
         self.load_seconds = time.perf_counter() - start
         """Without the check of the files and the first run."""
-        self.first_result_seconds = None
+        self.first_result_seconds: float | None = None
         """Loading and the first run, which may take longer than later ones; None: none was."""
         if before:  # its memory is there after the first run
-            self.invoke(self.bind(read_sample(folder, manifest)[0]))
+            sample = read_sample(folder, manifest)[0] if sample is None else sample
+            self.invoke(self.bind(sample))
             use_huge_pages(before)
         self.memory_bytes = max(0, resident_bytes() - resident)
         """What loading it added to the process's resident memory, with the runtimes where it was
         the first."""
 
-    def bind(self, inputs):
+    def bind(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Copy inputs into the model's own tensors; return these, in the model's order."""
         for about in self._inputs:
             if about.name not in inputs:
@@ -560,11 +569,12 @@ class Model(Called):
 
     def _outputs(self, inputs):
         with self._turn:
-            result = self.invoke(self.bind(inputs))
-            tensors = [result] if len(self._kinds) == 1 else result
-            return [
-                self._copy(tensor, kind) for tensor, kind in zip(tensors, self._kinds, strict=True)
-            ]
+            return self.arrays(self.invoke(self.bind(inputs)))
+
+    def arrays(self, result: Any) -> list[Any]:
+        """Return what the module has returned as arrays of their own, in the model's order."""
+        tensors = [result] if len(self._kinds) == 1 else result
+        return [self._copy(tensor, kind) for tensor, kind in zip(tensors, self._kinds, strict=True)]
 
     def _copy(self, tensor, kind):
         """Return an output as an array of its own: the tensor may be an input or a constant."""
