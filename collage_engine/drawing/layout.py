@@ -6,7 +6,8 @@
 3. *Cut.* An edge over more ranks than two columns hold (``2 * FOLD_RANKS``) becomes a jump: a
    stub at each end. The cost of layered layout is the dummy vertices of long edges, not the
    number of nodes, and nobody can follow such a line anyway. The same for all but the nearest
-   readers of a value that very many read.
+   readers of a value that very many read, and for an edge that would slant across more than
+   ``AT_A_GLANCE`` boxes.
 4. *Place* the vertices of each rank (``layered``).
 5. *Fold.* A deep network is a thread hundreds of times longer than wide. Ranks are cut into
    columns, like a newspaper, where few edges cross; those are led to the next column's top.
@@ -354,7 +355,10 @@ class _Folded:
                 points[-1][0], rest[0][0] if rest else end[0], first, last, lanes[edge]
             )
             points += rest
-        return _simple([*points, end])
+        points.append(end)
+        # A line that slants past so many boxes cannot be followed: the stubs of a jump can.
+        widest = max(abs(b - a) for (a, up), (b, down) in pairwise(points) if up != down)
+        return _simple(points) if widest <= AT_A_GLANCE * self.across else []
 
     def _through(
         self, inner: Sequence[tuple[float, int]], column: int

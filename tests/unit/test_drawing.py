@@ -76,6 +76,17 @@ def test_cycles_between_collapsed_groups_do_not_stop_the_layout() -> None:
     assert sum(1 for route in layout.routes if not route) == 1
 
 
+@pytest.mark.parametrize("upright", [True, False])
+def test_no_line_slants_across_more_boxes_than_can_be_followed(upright) -> None:
+    edges = [(0, reader) for reader in range(1, 31)]
+    layout = lay_out(31, edges, upright=upright)
+    drawn = [reader for (_, reader), route in zip(edges, layout.routes, strict=True) if route]
+    across = 0 if upright else 1
+    reach = [abs(layout.places[r][across] - layout.places[0][across]) for r in range(1, 31)]
+    nearest = sorted(range(1, 31), key=lambda r: reach[r - 1])[: len(drawn)]
+    assert 10 < len(drawn) < 20 and set(drawn) == set(nearest), "the farthest become jumps"
+
+
 def test_edges_lead_through_tuples_and_from_inputs_to_outputs() -> None:
     world = World("small")
     graph = operator_graph(world.graph)
