@@ -9,9 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.toolchains.runtime.products import Dialect
 from tests.support.written import written
 
 Ints = tuple[int, ...]
@@ -34,25 +37,22 @@ def model_of(inputs: str, nodes: str, **weights: Ints | np.ndarray) -> ImportedM
     return import_onnx(written(f"({inputs}) => (y) {{ {nodes} }}", arrays, opset=20))
 
 
-def whole(model: ImportedModel) -> tuple[int, Ints, Ints]:
-    """(all nodes, inputs, outputs) of a model's graph."""
+def carried_out(
+    dialect: Dialect,
+    execute: Callable[[dict[str, Any], bytes, list[np.ndarray]], object],
+    model: ImportedModel,
+) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
+    """(a library's plan, what ``execute`` writes into the last argument, the model's own)."""
     graph = model.graph
     nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    return (nodes, *graph.boundary(nodes))
-
-
-def carried_out(
-    model: ImportedModel, execute: Callable[[list[np.ndarray]], object]
-) -> tuple[np.ndarray, np.ndarray]:
-    """(what ``execute`` writes into the last argument; the model's own)."""
-    graph = model.graph
-    _, inputs, (output,) = whole(model)
+    inputs, outputs = graph.boundary(nodes)
+    plan, weights = dialect.plan_of(graph, nodes, inputs, outputs, model.constant)
     values = model.random_inputs(0)
     names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-    kind = graph.nodes[output].type
+    kind = graph.nodes[outputs[0]].type
     result = np.zeros(kind.shape, kind.dtype)
-    execute([*(values[names[i]] for i in inputs), result])
-    return result, original_outputs(model, values)["y"]
+    execute(plan, weights, [*(values[names[i]] for i in inputs), result])
+    return plan, result, original_outputs(model, values)["y"]
 
 
 class FlatMemory:
@@ -73,3 +73,10 @@ class FlatMemory:
         raw = self.memory[place["where"]][place["at"] :]
         size = np.dtype(dtype).itemsize
         return raw[: len(raw) // size * size].view(dtype)
+
+
+def convolved(x: np.ndarray, w: np.ndarray, **attributes: Any) -> np.ndarray:
+    """ONNX's Conv of images, channels first."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], **attributes)
+    (result,) = ReferenceEvaluator(node).run(None, {"x": x, "w": w})  # type: ignore[misc]
+    return np.asarray(result)

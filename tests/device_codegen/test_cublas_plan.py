@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 from collage_engine.model.importer import ImportedModel
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cublas.rules import DIALECT, layout_of
-from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of, whole
+from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of
 
 
 def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
@@ -37,13 +38,8 @@ def carry_out(plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray])
             out[i * s.get("stride_d", 0) :][: m * n] = y.reshape(-1)
 
 
-def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """(plan, its result, the model's own)."""
-    nodes, inputs, outputs = whole(model)
-    plan, weights = DIALECT.plan_of(model.graph, nodes, inputs, outputs, model.constant)
-    result, truth = carried_out(model, lambda given: carry_out(plan, weights, given))
-    return plan, result, truth
-
+run = partial(carried_out, DIALECT, carry_out)
+"""The plan of a model, its result, the model's own."""
 
 CASES: dict[str, tuple[ImportedModel, int]] = {
     "bias and relu": (

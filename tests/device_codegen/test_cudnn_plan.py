@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.lib.stride_tricks import as_strided, sliding_window_view
+from numpy.lib.stride_tricks import as_strided
 
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.toolchain import Target
@@ -16,9 +17,9 @@ from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     FlatMemory,
     carried_out,
+    convolved,
     model_of,
     normal,
-    whole,
 )
 
 
@@ -52,34 +53,19 @@ class Machine(FlatMemory):
 
     def conv(self, s: dict[str, Any]) -> None:
         x, w = self.tensor(s["x"]), self.tensor(s["w"])
-        pads = [(0, 0), (0, 0), *zip(s["pre"], s["post"], strict=True)]
-        x = np.pad(x, pads)
-        rank = x.ndim - 2
-        reach = [(w.shape[2 + d] - 1) * s["dilation"][d] + 1 for d in range(rank)]
-        windows = sliding_window_view(x, reach, axis=tuple(range(2, 2 + rank)))
-        steps = tuple(slice(None, None, s["stride"][d]) for d in range(rank))
-        taps = tuple(slice(None, None, s["dilation"][d]) for d in range(rank))
-        windows = windows[(slice(None), slice(None), *steps, *taps)]
-        groups, many = x.shape[1] // w.shape[1], w.shape[0]
-        parts = []
-        for g in range(groups):
-            channels = slice(g * w.shape[1], (g + 1) * w.shape[1])
-            filters = w[g * many // groups : (g + 1) * many // groups]
-            axes = list(range(2 + rank, 2 + 2 * rank))
-            parts.append(
-                np.tensordot(windows[:, channels], filters, ([1, *axes], [1, *range(2, 2 + rank)]))
-            )
-        y = self.post(np.moveaxis(np.concatenate(parts, axis=-1), -1, 1), s["posts"])
-        self.tensor(s["y"])[...] = y
+        y = convolved(
+            x,
+            w,
+            pads=[*s["pre"], *s["post"]],
+            strides=s["stride"],
+            dilations=s["dilation"],
+            group=x.shape[1] // w.shape[1],
+        )
+        self.tensor(s["y"])[...] = self.post(y, s["posts"])
 
 
-def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """(plan, its result, the model's own)."""
-    nodes, inputs, outputs = whole(model)
-    plan, weights = DIALECT.plan_of(model.graph, nodes, inputs, outputs, model.constant)
-    result, truth = carried_out(model, lambda given: Machine(plan, weights, given))
-    return plan, result, truth
-
+run = partial(carried_out, DIALECT, Machine)
+"""The plan of a model, its result, the model's own."""
 
 CASES: dict[str, tuple[ImportedModel, list[str]]] = {
     "convolution, bias, residual, relu": (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +14,66 @@ from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cutlass.rules import DIALECT
 from collage_engine.toolchains.registry import get
-from tests.device_codegen.cuda_plans import Ints, carried_out, model_of, normal, whole
-from tests.device_codegen.cutlass_machine import Machine
+from tests.device_codegen.cuda_plans import (
+    FlatMemory,
+    Ints,
+    carried_out,
+    convolved,
+    model_of,
+    normal,
+)
+
+
+class Machine(FlatMemory):
+    """Carries a plan out; results go into the last arguments."""
+
+    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
+        super().__init__(plan, weights, arguments)
+        for step in plan["steps"]:
+            getattr(self, step["op"])(step)
+
+    def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
+        """Epilogue and store of rows of results, ``at`` elements into the result."""
+        y = y.astype(np.float32)
+        if "bias" in s:
+            y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
+        if "c" in s:
+            y = y + self.flat(s["c"], s["dtype"])[at : at + y.size].reshape(y.shape)
+        if s["epilogue"] == "relu":
+            y = np.maximum(y, 0)
+        elif s["epilogue"] == "silu":
+            y = y / (1 + np.exp(-y))
+        self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
+
+    def operand(self, s: dict[str, Any], name: str) -> np.ndarray:
+        """All of an operand."""
+        return self.flat(s[name], s["dtype"]).astype(np.float32)
+
+    def conv(self, s: dict[str, Any]) -> None:
+        images = (s["images"], s["height"], s["width"], s["channels"])
+        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"])
+        x = self.operand(s, "a")[: math.prod(images)].reshape(images)
+        w = self.operand(s, "b")[: math.prod(filters)].reshape(filters)
+        # Behind the image is as much nothing as the result's size asks for.
+        pads = [s["pad_h"], s["pad_w"]]
+        for d, c in enumerate("hw"):
+            reach = (filters[1 + d] - 1) * s[f"dilation_{c}"] + 1
+            read = (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach
+            pads.append(max(0, read - images[1 + d] - pads[d]))
+        y = convolved(
+            x.transpose(0, 3, 1, 2),
+            w.transpose(0, 3, 1, 2),
+            pads=pads,
+            strides=[s["stride_h"], s["stride_w"]],
+            dilations=[s["dilation_h"], s["dilation_w"]],
+        )[:, :, : s["out_h"], : s["out_w"]]
+        self.finish(y.transpose(0, 2, 3, 1).reshape(-1, s["filters"]), s, 0)
+
+    def transpose(self, s: dict[str, Any]) -> None:
+        shape = (s["batch"], s["rows"], s["columns"])
+        size = math.prod(shape)
+        given = self.flat(s["a"], s["dtype"])[:size].reshape(shape)
+        self.flat(s["d"], s["dtype"])[:size] = given.transpose(0, 2, 1).reshape(-1)
 
 
 def half(inputs: str, nodes: str, **weights: Ints) -> ImportedModel:
@@ -22,12 +82,8 @@ def half(inputs: str, nodes: str, **weights: Ints) -> ImportedModel:
     return model_of(inputs, nodes, **arrays)
 
 
-def run(model: ImportedModel) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
-    """(plan, its result, the model's own)."""
-    nodes, inputs, outputs = whole(model)
-    plan, weights = DIALECT.plan_of(model.graph, nodes, inputs, outputs, model.constant)
-    result, truth = carried_out(model, lambda given: Machine(plan, weights, given))
-    return plan, result, truth
+run = partial(carried_out, DIALECT, Machine)
+"""The plan of a model, its result, the model's own."""
 
 
 def refused(model: ImportedModel) -> str:

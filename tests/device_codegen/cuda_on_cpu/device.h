@@ -1,9 +1,8 @@
 // A block of CUDA threads on one CPU thread: enough of the language to run the kernels TVM writes.
 //
-// Every thread of a block is a fibre that runs until it waits: at a barrier for the whole block, at
-// a shuffle for its warp. Fibres run in turns, upwards or downwards, so that code which forgets to
-// wait reads what is not there yet, in one order or in the other. A warp's fragment is kept whole
-// by each of its threads.
+// Every thread of a block is a fibre that runs until it waits at a barrier for the whole block.
+// Fibres run in turns, upwards or downwards, so that code which forgets to wait reads what is not
+// there yet, in one order or in the other. A warp's fragment is kept whole by each of its threads.
 #pragma once
 #include <ucontext.h>
 
@@ -39,8 +38,6 @@ struct Barrier {
 struct State {
   std::vector<ucontext_t> contexts;
   std::vector<char> done;
-  std::vector<Barrier> warps;
-  std::vector<std::vector<uint64_t>> lanes;
   Barrier block;
   ucontext_t home;
   int current = 0, size = 0;
@@ -57,30 +54,16 @@ alignas(128) inline unsigned char dynamic_shared[1 << 18];
 namespace fibres {
 inline void turn() { swapcontext(&state.contexts[state.current], &state.home); }
 
-inline void wait(Barrier& barrier, int members) {
+inline void wait() {
+  Barrier& barrier = state.block;
   int mine = barrier.generation;
-  if (++barrier.arrived == members) {
+  if (++barrier.arrived == state.size) {
     barrier.arrived = 0;
     ++barrier.generation;
   }
   // A turn is due even for the last one: the others may be behind or ahead of it.
   do turn();
   while (barrier.generation == mine);
-}
-
-inline int warp_members(int warp) { return std::min(32, state.size - 32 * warp); }
-
-template <typename T>
-T exchanged(T value, int source) {
-  int warp = state.current / 32, lane = state.current % 32;
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(T));
-  state.lanes[warp][lane] = bits;
-  wait(state.warps[warp], warp_members(warp));
-  if (source >= 0 && source < 32) bits = state.lanes[warp][source];
-  wait(state.warps[warp], warp_members(warp));
-  std::memcpy(&value, &bits, sizeof(T));
-  return value;
 }
 
 inline void body() {
@@ -95,8 +78,6 @@ inline void run_block(bool downwards) {
   stacks.resize(kStack * state.size);
   state.contexts.assign(state.size, {});
   state.done.assign(state.size, 0);
-  state.warps.assign((state.size + 31) / 32, {});
-  state.lanes.assign((state.size + 31) / 32, std::vector<uint64_t>(32));
   state.block = {};
   for (int i = 0; i < state.size; ++i) {
     getcontext(&state.contexts[i]);
@@ -119,27 +100,7 @@ inline void run_block(bool downwards) {
 }
 }  // namespace fibres
 
-inline void __syncthreads() { fibres::wait(fibres::state.block, fibres::state.size); }
-inline unsigned __activemask() { return 0xffffffffu; }
-template <typename T>
-T __shfl_down_sync(unsigned, T value, int delta, int width = 32) {
-  int lane = fibres::state.current % 32;
-  return fibres::exchanged(value, lane % width + delta < width ? lane + delta : lane);
-}
-template <typename T>
-T __shfl_up_sync(unsigned, T value, int delta, int width = 32) {
-  int lane = fibres::state.current % 32;
-  return fibres::exchanged(value, lane % width >= delta ? lane - delta : lane);
-}
-template <typename T>
-T __shfl_sync(unsigned, T value, int source, int width = 32) {
-  int lane = fibres::state.current % 32;
-  return fibres::exchanged(value, lane / width * width + source % width);
-}
-template <typename T>
-T __shfl_xor_sync(unsigned, T value, int mask, int width = 32) {
-  return fibres::exchanged(value, (fibres::state.current % 32) ^ mask);
-}
+inline void __syncthreads() { fibres::wait(); }
 using std::max;
 using std::min;
 inline float __expf(float x) { return expf(x); }

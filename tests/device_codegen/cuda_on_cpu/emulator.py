@@ -1,4 +1,4 @@
-"""Runs the CUDA source of one kernel on the CPU, thread by thread, to check its numbers.
+"""Runs the CUDA source of kernels on the CPU, thread by thread, to check their numbers.
 
 The source is what is compiled for the device, word for word; g++ compiles it against ``device.h``.
 Needs the toolkit's headers for half precision.
@@ -13,6 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tvm
+
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.scheduler import SCHEDULE
+from collage_engine.machine.cuda import cuda_target
+from collage_engine.support.errors import ToolchainError
+from collage_engine.toolchains.runtime.cuda import find_file
 
 HEADER = Path(__file__).with_name("device.h")
 ASYNC = r'asm volatile\("cp\.async\.(?:wait_group \d+|commit_group);"[^;]*\);'
@@ -21,9 +28,6 @@ TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", 
 
 def headers() -> Path | None:
     """Where CUDA's headers are; None: they are not here."""
-    from collage_engine.support.errors import ToolchainError
-    from collage_engine.toolchains.runtime.cuda import find_file
-
     try:
         runtime = find_file(("nvidia-cuda-runtime",), "cuda_runtime_api.h").parent
     except ToolchainError:
@@ -33,10 +37,6 @@ def headers() -> Path | None:
 
 def source_of(function: Any, architecture: str) -> str:
     """The CUDA source TVM writes for a scheduled PrimFunc."""
-    import tvm
-
-    from collage_engine.machine.cuda import cuda_target
-
     module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
     built = tvm.tirx.build(module, cuda_target(architecture))
     inside = getattr(built, "mod", built)
@@ -89,18 +89,8 @@ class Kernel:
         )
         code, library = folder / "kernel.cpp", folder / "kernel.so"
         code.write_text(text)
-        command = [
-            "g++",
-            "-std=c++17",
-            "-O1",
-            "-w",
-            "-shared",
-            "-fPIC",
-            f"-I{include}",
-            str(code),
-            "-o",
-            str(library),
-        ]
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{include}"]
+        command += [str(code), "-o", str(library)]
         done = subprocess.run(command, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr[:3000]
         self._library = ctypes.CDLL(str(library))
@@ -115,3 +105,51 @@ class Kernel:
             (ctypes.c_uint * 3)(*sizes[3:]),
             ctypes.c_int(downwards),
         )
+
+
+class Emulated:
+    """``main`` of a module whose kernels are scheduled."""
+
+    def __init__(self, module: tvm.IRModule, folder: Path, include: str) -> None:
+        self._main = module["main"]
+        self._calls: list[tuple[Kernel | None, list[Any], Any, Any]] = []
+        self.rules: list[str] = []
+        """What scheduled each kernel, in order."""
+        for number, binding in enumerate(
+            b for block in self._main.body.blocks for b in block.bindings
+        ):
+            arguments = list(getattr(binding.value, "args", ()))
+            if len(arguments) < 2 or str(binding.value.op.name) != "relax.call_tir":
+                self._calls.append((None, [binding.value], None, binding.var))
+                continue
+            function = module[arguments[0]]
+            place = folder / f"kernel{number}"
+            place.mkdir()
+            kernel = Kernel(function, place, include=include)
+            self.rules.append(str(function.attrs[SCHEDULE]))
+            self._calls.append((kernel, list(arguments[1]), function.params[-1], binding.var))
+
+    def run(self, inputs: list[np.ndarray], *, downwards: bool = False) -> np.ndarray:
+        """Its single result."""
+        values = {
+            str(p.name): np.ascontiguousarray(a)
+            for p, a in zip(self._main.params, inputs, strict=True)
+        }
+
+        def value(argument: Any) -> np.ndarray:
+            if isinstance(argument, tvm.ir.GenericConst):
+                array: np.ndarray = argument.value.numpy()
+                return array
+            return values[str(argument.name)]
+
+        name = ""
+        for kernel, arguments, output, variable in self._calls:
+            name = str(variable.name)
+            arrays = [value(a) for a in arguments]
+            if kernel is None:
+                values[name] = arrays[0]
+                continue
+            result = np.full(shape_of(output), 77, str(output.dtype))
+            kernel([*arrays, result], downwards=downwards)
+            values[name] = result
+        return values[name]

@@ -1,0 +1,433 @@
+"""TVM's kernels for CUDA: their own source, run thread by thread on the CPU, and compiled.
+
+`tests/gpu` runs them on a device, with the sizes of known models.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+from onnx import ModelProto
+from tvm import relax, tirx
+
+from collage_engine.kernels.cuda import lowering
+from collage_engine.kernels.cuda.direct.plan import (
+    DirectPlan,
+    DirectProblem,
+    direct_chosen,
+    direct_plans,
+)
+from collage_engine.kernels.cuda.legalize import Products
+from collage_engine.kernels.cuda.lowering import lower_module
+from collage_engine.kernels.cuda.product.plan import (
+    F16,
+    FRAGMENT,
+    PLAIN,
+    ProductPlan,
+    ProductSizes,
+    Tile,
+    chosen,
+    tiles_for,
+)
+from collage_engine.kernels.scheduler import SCHEDULE
+from collage_engine.kernels.tuner import difference
+from collage_engine.lowering.cubin import compile_cubin
+from collage_engine.records.precision import FLOAT16, PRODUCTS, careful
+from collage_engine.records.toolchain import Target
+from collage_engine.toolchains.runtime.cuda import nvrtc
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from tests.device_codegen.cuda_on_cpu.emulator import Emulated, headers, source_of
+from tests.engine.test_quantized import conv_net
+from tests.support.quantized_cases import composites, function_for, true_values
+from tests.support.toolchain_cases import imported, whole
+from tests.zoo import quantized as zoo_quantized
+from tests.zoo.net import Net
+
+TVM = TvmToolchain()
+SMALL = Tile(32, 32, 32, (4, 4))
+SMALL_F16 = Tile(32, 32, 64, (16, 16), "f16")
+TOLERANCES = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
+needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers here")
+needs_compiler = pytest.mark.skipif(not nvrtc(), reason="no CUDA compiler here")
+
+
+def module_of(build_body: Any, inputs: dict[str, tuple[int, ...]], dtype: str) -> tvm.IRModule:
+    builder = relax.BlockBuilder()
+    variables = [relax.Var(n, relax.TensorType(s, dtype)) for n, s in inputs.items()]
+    with builder.function("main", variables):
+        with builder.dataflow():
+            result = builder.emit_output(build_body(builder, *variables))
+        builder.emit_func_output(result)
+    return builder.get()
+
+
+def weight(shape: tuple[int, ...], dtype: str) -> Any:
+    value = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    return relax.const(value / np.prod(shape[1:]) ** 0.5, dtype)
+
+
+def conv(
+    dtype: str, x: tuple[int, ...], w: tuple[int, ...], residual: bool = False, **how: Any
+) -> tvm.IRModule:
+    """Convolution, bias, residual if asked for, ReLU."""
+    operator = getattr(relax.op.nn, f"conv{len(x) - 2}d")
+    bias = weight((1, w[0], *(1 for _ in x[2:])), dtype)
+
+    def body(builder: Any, data: Any, *rest: Any) -> Any:
+        y = builder.emit(relax.op.add(builder.emit(operator(data, weight(w, dtype), **how)), bias))
+        for other in rest:
+            y = builder.emit(relax.op.add(y, other))
+        return builder.emit(relax.op.nn.relu(y))
+
+    inputs = {"x": x}
+    if residual:
+        inputs["r"] = (x[0], w[0], *x[2:])
+    return module_of(body, inputs, dtype)
+
+
+def deconv(dtype: str, x: tuple[int, ...], w: tuple[int, ...], **how: Any) -> tvm.IRModule:
+    def body(builder: Any, data: Any) -> Any:
+        return builder.emit(relax.op.nn.conv2d_transpose(data, weight(w, dtype), **how))
+
+    return module_of(body, {"x": x}, dtype)
+
+
+def dense(dtype: str, a: tuple[int, ...], b: tuple[int, ...]) -> tvm.IRModule:
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        return builder.emit(relax.op.nn.gelu(builder.emit(relax.op.matmul(x, y))))
+
+    return module_of(body, {"x": a, "y": b}, dtype)
+
+
+def lowered(
+    monkeypatch: pytest.MonkeyPatch,
+    module: tvm.IRModule,
+    plan: ProductPlan | None,
+    precision: str = "float32",
+    architecture: str = "sm_80",
+) -> tvm.IRModule:
+    """The module's kernels, products in tiles of this plan."""
+    if plan is not None:
+        monkeypatch.setattr(lowering, "Products", partial(Products, plans=lambda *_: plan))
+    return lower_module(module, architecture, precision)
+
+
+def source_for(kernels: tvm.IRModule, rule: str, architecture: str) -> str:
+    """The CUDA source of the only kernel that a rule wrote, which must compile."""
+    (kernel,) = (
+        f
+        for f in kernels.functions.values()
+        if isinstance(f, tirx.PrimFunc) and f.attrs[SCHEDULE] == rule
+    )
+    source = source_of(kernel, architecture)
+    assert compile_cubin(source, architecture)[:4] == b"\x7fELF"
+    return source
+
+
+def test_plans_of_products_fill_the_device() -> None:
+    """Few tiles and a long sum: it is split; many tiles: the largest that pays."""
+    small = chosen(ProductSizes(1, 512, 49, 4608), "plain", 132)
+    assert small.split > 1
+    large = chosen(ProductSizes(1, 4096, 4096, 4096), "plain", 132)
+    assert large.split == 1 and large.tile.m * large.tile.n >= 128 * 64
+    assert chosen(ProductSizes(1, 4096, 4096, 4096), "f16", 132).split == 1
+
+
+@pytest.mark.parametrize("math", ["plain", "f16"])
+def test_tiles_fit_a_block(math: str) -> None:
+    for tile in tiles_for(math):
+        assert tile.threads <= 1024 and tile.shared_bytes <= 48 << 10
+        assert tile.m % tile.thread[0] == tile.n % tile.thread[1] == 0
+        assert tile.k % FRAGMENT == 0 or math == "plain"
+
+
+def direct(**others: Any) -> DirectProblem:
+    """A depthwise convolution, but for what is said."""
+    usual: dict[str, Any] = {
+        "batch": 1,
+        "groups": 144,
+        "rows": 1,
+        "channels": 1,
+        "image": (1, 56, 56),
+        "out": (1, 56, 56),
+        "taps": (1, 3, 3),
+        "strides": (1, 1, 1),
+        "dilation": (1, 1, 1),
+        "before": (0, 1, 1),
+        "dtype": "float32",
+    }
+    return DirectProblem(**(usual | others))
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        direct(),
+        direct(image=(1, 7, 7), out=(1, 7, 7), groups=960),
+        direct(dtype="float16"),
+        direct(groups=32, rows=4, channels=4),
+        direct(groups=1, rows=3, channels=512),
+        direct(image=(1, 112, 112), taps=(1, 7, 7), strides=(1, 2, 2), before=(0, 3, 3)),
+    ],
+)
+def test_plans_of_direct_convolutions_suit_their_shapes(problem: DirectProblem) -> None:
+    """Whole images of small planes, vectors where rows allow them, no more than a block has."""
+    plans = list(direct_plans(problem))
+    assert plans and direct_chosen(problem, 132) in plans
+    for plan in plans:
+        assert problem.groups % plan.groups == problem.channels % plan.deep == 0
+        assert problem.rows % plan.row == 0
+        assert plan.threads(problem) <= 512 and plan.shared_bytes(problem) <= 48 << 10
+
+
+def test_direct_convolutions_read_vectors_where_rows_are_whole_ones() -> None:
+    tall = DirectPlan(1, 1, 8, 14, 2, 4, 1)
+    assert tall.vector(direct()) == 4 and tall.shift(direct()) == 3
+    assert tall.vector(direct(image=(1, 7, 7), out=(1, 7, 7))) == 1
+
+
+CASES: dict[str, tuple[Any, str, ProductPlan | None]] = {
+    "3x3 with pads and a remainder": (
+        lambda d: conv(d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1),
+        "float32",
+        ProductPlan(SMALL),
+    ),
+    "3x3 with pads and a remainder, float16": (
+        lambda d: conv(d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1),
+        "float16",
+        ProductPlan(SMALL_F16),
+    ),
+    "strided, groups, a batch, split": (
+        lambda d: conv(d, (2, 16, 9, 9), (32, 8, 3, 3), strides=2, padding=1, groups=2),
+        "float32",
+        ProductPlan(SMALL, 2),
+    ),
+    # What is bfloat16 is multiplied in float32.
+    "one axis, dilated": (
+        lambda d: conv(d, (1, 8, 40), (16, 8, 3), padding=2, dilation=2),
+        "bfloat16",
+        ProductPlan(SMALL),
+    ),
+    "transposed": (
+        lambda d: deconv(d, (1, 16, 5, 5), (16, 16, 4, 4), strides=2, padding=1),
+        "float32",
+        ProductPlan(SMALL),
+    ),
+    "dense with a remainder, split": (
+        lambda d: dense(d, (1, 35, 50), (50, 40)),
+        "float32",
+        ProductPlan(SMALL, 2),
+    ),
+    "batched": (
+        lambda d: dense(d, (2, 3, 16, 64), (3, 64, 32)),
+        "float16",
+        ProductPlan(SMALL_F16),
+    ),
+    "depthwise, a batch, vectors, tiles that overlap": (
+        lambda d: conv(d, (2, 16, 20, 72), (16, 1, 3, 3), padding=1, groups=16),
+        "float32",
+        None,
+    ),
+    "depthwise, strided, dilated, uneven pads": (
+        lambda d: conv(
+            d,
+            (1, 8, 23, 18),
+            (8, 1, 5, 3),
+            strides=(2, 3),
+            dilation=(1, 2),
+            padding=(2, 0, 1, 3),
+            groups=8,
+        ),
+        "float16",
+        None,
+    ),
+    "small groups": (
+        lambda d: conv(d, (1, 32, 14, 14), (32, 4, 3, 3), padding=1, groups=8, residual=True),
+        "float32",
+        None,
+    ),
+    "few rows, many channels": (
+        lambda d: conv(d, (1, 130, 12, 12), (3, 130, 3, 3), padding=1),
+        "float32",
+        None,
+    ),
+}
+"""Makes the module for a type; the type; the plan of its products, where it has any."""
+
+
+def check(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    case: Any,
+    dtype: str,
+    plan: ProductPlan | None,
+    precision: str = "float32",
+) -> None:
+    """Threads in either order, against TVM's own kernels for the processor, in float32."""
+    plain = case("float32")
+    random = np.random.default_rng(3)
+    inputs = [
+        random.standard_normal([int(e) for e in p.ty.shape.values]).astype(np.float32)
+        for p in plain["main"].params
+    ]
+    machine = relax.VirtualMachine(tvm.compile(plain, "llvm"), tvm.cpu())
+    truth = machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
+    emulated = Emulated(
+        lowered(monkeypatch, case(dtype), plan, precision), folder, str(headers() or "")
+    )
+    assert ("Direct" if plan is None else "Product") in emulated.rules
+    for downwards in (False, True):
+        result = emulated.run([a.astype(dtype) for a in inputs], downwards=downwards)
+        tolerance = TOLERANCES[dtype if precision == "float32" else precision]
+        assert difference(truth, result.astype(np.float32)) < tolerance
+
+
+@needs_headers
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernels_source_computes_what_the_operators_say(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    check(monkeypatch, tmp_path, *CASES[name])
+
+
+@needs_headers
+def test_float32_is_rounded_on_the_way_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    plan = ProductPlan(SMALL_F16)
+    check(monkeypatch, tmp_path, pointwise, "float32", plan, precision="float16")
+
+
+def pointwise(dtype: str) -> tvm.IRModule:
+    """A 1x1 convolution whose rows are whole vectors."""
+    return conv(dtype, (1, 64, 8, 8), (32, 64, 1, 1))
+
+
+@needs_headers
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_a_mask_of_truth_values_behind_a_product(dtype: str, tmp_path: Path) -> None:
+    """TVM writes a vector of truth values as one of 16-bit numbers: none may be written."""
+    keep = np.tril(np.ones((1, 32, 32), bool))
+
+    def body(builder: Any, x: Any, y: Any) -> Any:
+        product = builder.emit(relax.op.matmul(x, y))
+        return builder.emit(relax.op.where(relax.const(keep), product, relax.const(-9.0, dtype)))
+
+    module = module_of(body, {"x": (1, 32, 32), "y": (1, 32, 32)}, dtype)
+    random = np.random.default_rng(3)
+    x, y = (random.standard_normal((1, 32, 32)).astype(dtype) for _ in range(2))
+    emulated = Emulated(lower_module(module, "sm_80"), tmp_path, str(headers()))
+    assert emulated.rules == ["Product"]
+    truth = np.where(keep, x.astype("float32") @ y.astype("float32"), -9.0)
+    assert np.abs(emulated.run([x, y]) - truth).max() < (2e-2 if dtype == "float16" else 1e-4)
+
+
+@needs_compiler
+def test_tensor_cores_are_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = ProductPlan(SMALL_F16)
+    kernels = lowered(monkeypatch, pointwise("float16"), plan, architecture="sm_90a")
+    assert "matrix_a, 16, 16, 16, half" in source_for(kernels, "Product", "sm_90a")
+
+
+@needs_compiler
+def test_a_depthwise_kernel_reads_vectors_and_compiles() -> None:
+    module = conv("float32", (1, 32, 56, 56), (32, 1, 3, 3), padding=1, groups=32)
+    source = source_for(lower_module(module, "sm_90a"), "Direct", "sm_90a")
+    assert "*(float4*)(direct_a_shared_ptr" in source and "max(" in source
+
+
+def test_products_left_in_float32_are_computed_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Net("three products")
+    y = net.conv(net.input("x", (1, 64, 16, 16)), 64, 64, 3, bias=False)
+    y = net.conv(net.op("Relu", y), 64, 64, 1, bias=False)
+    net.output(net.op("MatMul", net.reshape(y, 64, 256), net.weight(256, 64)))
+    model = imported(net.model())
+    graph = model.graph
+    products = [k for k, i in enumerate(graph.operators) if graph.nodes[i].op in PRODUCTS]
+    assert len(products) == 3
+    asked: list[str] = []
+
+    def noted(sizes: ProductSizes, math: str, count: int) -> ProductPlan:
+        asked.append(math)
+        return chosen(sizes, math, count)
+
+    monkeypatch.setattr(lowering, "Products", partial(Products, plans=noted))
+    _, reduced = TVM.instances(Target.cuda("sm_90a"), FLOAT16)
+    TVM.lower(whole(model, careful(reduced, [products[1]])))
+    assert asked == [F16, PLAIN, F16]
+    asked.clear()
+    TVM.lower(whole(model, reduced))
+    assert asked == [F16] * 3
+
+
+def dense_net(shape: tuple[int, ...], columns: int) -> ModelProto:
+    net = Net("dense", opset=13, seed=columns)
+    net.output(net.op("MatMul", net.input("x", list(shape)), net.weight(shape[-1], columns)))
+    return net.model()
+
+
+def lowered_composite(model: ModelProto, architecture: str = "sm_80") -> tuple[Any, Any, Any]:
+    """The model, its composite as a function for the architecture, and the kernels."""
+    net = imported(model)
+    (found,) = composites(net)
+    (instance,) = TVM.instances(Target.cuda(architecture), "float32")
+    function = function_for(net, found.nodes, instance, "composite")
+    return net, function, TVM.lower(function)
+
+
+@needs_headers
+@pytest.mark.parametrize(
+    ("model", "signed", "rule"),
+    [
+        pytest.param(conv_net((1, 20, 9, 7), 40, 3), False, "Product", id="3x3, a remainder"),
+        pytest.param(
+            conv_net((1, 16, 24, 24), 16, 3, group=16, stride=2), True, "Direct", id="depthwise"
+        ),
+        pytest.param(dense_net((1, 35, 50), 40), False, "Product", id="matmul"),
+    ],
+)
+def test_quantised_composites_are_right_to_one_step(
+    model: ModelProto, signed: bool, rule: str, tmp_path: Path
+) -> None:
+    net, function, module = lowered_composite(zoo_quantized.quantize(model, signed=signed))
+    random = np.random.default_rng(5)
+    feeds = {n: random.standard_normal(k.shape).astype(np.float32) for n, k in net.inputs}
+    truth = true_values(net, tmp_path / "truth", feeds)
+    emulated = Emulated(module, tmp_path, str(headers()))
+    assert emulated.rules == [rule]
+    (true,) = truth.outputs_of(function)
+    for downwards in (False, True):
+        result = emulated.run([np.array(v) for v in truth.inputs_of(function)], downwards=downwards)
+        apart = np.abs(result.astype(np.int32) - true.astype(np.int32))
+        assert apart.max() <= 1 and (apart > 0).mean() < 1e-2
+
+
+@needs_compiler
+def test_integers_are_multiplied_on_tensor_cores() -> None:
+    model = zoo_quantized.quantize(conv_net((1, 64, 14, 14), 64, 1))
+    _, _, kernels = lowered_composite(model, "sm_90a")
+    source = source_for(kernels, "Product", "sm_90a")
+    assert "matrix_a, 16, 16, 16, signed char, nvcuda::wmma::row_major>" in source
+
+
+def test_an_architecture_without_them_computes_in_float() -> None:
+    model = zoo_quantized.quantize(conv_net((1, 16, 8, 8), 16, 3))
+    _, _, module = lowered_composite(model, "sm_70")
+    kernels = [f for f in module.functions.values() if isinstance(f, tirx.PrimFunc)]
+    assert any(str(f.attrs[SCHEDULE]) == "Product" for f in kernels)
+    assert not any("signed char, nvcuda" in f.script() for f in kernels)
+    assert any("float32" in f.script() and "product_c" in f.script() for f in kernels)
+
+
+def test_composites_are_candidates() -> None:
+    net = imported(zoo_quantized.quantize(conv_net((1, 16, 8, 8), 16, 3)))
+    (instance,) = TVM.instances(Target.cuda("sm_90a"), "float32")
+    spec = TVM.partition_spec(instance, net.graph)
+    (found,) = composites(net)
+    offered = [net.graph.to_operators(c.sub_graph.inside) for c in spec.candidates(net.graph)]
+    assert net.graph.to_operators(net.graph.close(found.nodes)) in offered
