@@ -39,8 +39,14 @@ SamplePlaces = Mapping[str, tuple[int, int]]
 """Where values begin in a sample's file, and how many bytes they are, by name: the loader in C++
 reads them there."""
 LOADERS = Path(__file__).resolve().parent / "loader"
-LOADER_FILES = ("run_artifact.py", "run_artifact.cc", "artifact.h", "check_files.h")
-"""The files of ``LOADERS`` that every artifact carries."""
+LOADER_FILES = (
+    LOADERS / "run_artifact.py",
+    LOADERS / "run_artifact.cc",
+    LOADERS / "artifact.h",
+    LOADERS / "check_files.h",
+    LOADERS.parents[1] / "patch.py",
+)
+"""What every artifact carries in its folder ``loader``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,9 +169,9 @@ def _fill(
         for text in texts:
             shutil.copyfile(text, folder / "licences" / f"{owner}-{text.name}")
     (folder / "loader").mkdir()
-    for name in LOADER_FILES:
-        shutil.copyfile(LOADERS / name, folder / "loader" / name)
-        licences[f"loader/{name}"] = "Apache-2.0"
+    for file in LOADER_FILES:
+        shutil.copyfile(file, folder / "loader" / file.name)
+        licences[f"loader/{file.name}"] = "Apache-2.0"
     given, truth = (folder / name for name in SAMPLES)
     places = (
         write_npz(given, {name: contents.inputs[name] for name, _ in model.inputs}),
@@ -230,7 +236,7 @@ def _manifest(
             "name": Path(model.record.path).name,
             "sha256": model.record.sha256,
             "shapes": {name: list(shape) for name, shape in model.record.shapes.items()},
-            "metadata": {prop.key: prop.value for prop in model.onnx.metadata_props},
+            **model.described,
         },
         "inputs": values(model.inputs, input_places),
         "outputs": outputs,

@@ -111,7 +111,7 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
         for key in ("format", "format_version", "target", "device", "architecture")
         if key in first
     }
-    shared["model"] = {key: first["model"][key] for key in ("name", "sha256")}
+    shared["model"] = {key: about for key, about in first["model"].items() if key != "shapes"}
     shared["threads"] = max(manifest["threads"] for manifest in manifests)
     # One setting for the whole process: as many threads as any entry has. Nobody spins where one
     # entry must not, since the variables that forbid it stand in no other entry.

@@ -10,6 +10,7 @@ import ast
 import operator
 import shlex
 from collections.abc import Callable, Container, Mapping
+from typing import Any
 
 import numpy as np
 from onnx import ModelProto, TensorShapeProto, ValueInfoProto
@@ -21,6 +22,9 @@ from collage_engine.support.text import counted
 
 Shapes = dict[str, tuple[int, ...]]
 """Sizes of inputs by name."""
+
+NO_VERSION = 2**63 - 1
+"""What ONNX Runtime's sessions say of a model that states no version: the largest int64."""
 
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
@@ -34,6 +38,33 @@ def open_inputs(model: ModelProto, kept: Container[str] = ()) -> dict[str, Value
     """Return the graph's inputs by name, without those that are weights and are not to be kept."""
     weights = {tensor.name for tensor in model.graph.initializer if tensor.name not in kept}
     return {value.name: value for value in model.graph.input if value.name not in weights}
+
+
+def description(model: ModelProto) -> dict[str, Any]:
+    """Return what a model's file says of it, as sessions of ONNX Runtime tell it.
+
+    Returns:
+        ``metadata``; ``header`` (the attributes of ONNX Runtime's ``ModelMetadata``); and ``sizes``
+        of all tensors that are inputs or outputs: numbers, names, or None where there is neither.
+    """
+    values = [*model.graph.input, *model.graph.output]
+    tensors = {v.name: v.type.tensor_type for v in values if v.type.HasField("tensor_type")}
+    return {
+        "metadata": {prop.key: prop.value for prop in model.metadata_props},
+        "header": {
+            "producer_name": model.producer_name,
+            "graph_name": model.graph.name,
+            "domain": model.domain,
+            "description": model.doc_string,
+            "graph_description": model.graph.doc_string,
+            "version": model.model_version if model.HasField("model_version") else NO_VERSION,
+        },
+        "sizes": {
+            name: [dim.dim_value if _known(dim) else dim.dim_param or None for dim in of.shape.dim]
+            for name, of in tensors.items()
+            if of.HasField("shape")
+        },
+    }
 
 
 def kept_sizes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: str) -> Shapes:

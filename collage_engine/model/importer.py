@@ -21,7 +21,7 @@ import tvm
 from tvm import relax
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.model.dimensions import drop_values, kept_sizes, set_shapes
+from collage_engine.model.dimensions import description, drop_values, kept_sizes, set_shapes
 from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
@@ -87,6 +87,8 @@ class ImportedModel:
     """The values that the file holds for inputs that stayed inputs all the same."""
     ir_version: int = 0
     """The version of ONNX's format in which the file is written."""
+    described: dict[str, Any] = field(default_factory=dict, repr=False)
+    """What the user's file says of the model, as ``description`` returns it."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
     @property
@@ -234,7 +236,7 @@ def _import(
     kept = drop_values(model, shapes)
     held = {tensor.name for tensor in model.graph.initializer}
     defaults = tuple(value.name for value in model.graph.input if value.name in held)
-    ir_version = model.ir_version
+    ir_version, described = model.ir_version, description(model)
     check_graph(model, path)
     check_standard(model, path)
     model = in_known_opset(model, path)
@@ -273,6 +275,7 @@ def _import(
         defaults=defaults,
         kept=kept,
         ir_version=ir_version,
+        described=described,
         _module=module,
         _exprs=exprs,
         _vars=variables,

@@ -14,7 +14,9 @@ DIR is the artifact's folder (default: the one above this file). From your own p
 
 An artifact for several shapes is a folder with an artifact for each of them, complete by itself,
 and a manifest above them. The model picks the one for the inputs' shapes and loads it at its first
-use. Where the artifact was made with --nearest, inputs may be smaller: they are padded with zeros.
+use. Inputs may be smaller where it is proved that padding with zeros changes no result. Where the
+artifact was made with --others, any other size runs the model's own file, on the Python package
+of ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such calls.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once; so is
 load("DIR") of an artifact that was made for throughput.
 
@@ -50,6 +52,8 @@ import shutil
 import tempfile
 import threading
 import time
+import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -608,13 +612,15 @@ def shape_text(shapes):
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
-def pick(entries, shapes, padding):
+def pick(entries, shapes, padding, others=False):
     """Return the entry that runs inputs of some shapes, the smallest one that does.
 
     Args:
         entries: The manifest's.
         shapes: Shapes of the inputs by name.
         padding: The manifest's: the axes along which padding is harmless, by dimension.
+        others: Whether the model's own file can run them, too: then inputs are not padded where
+            that would take longer, if its time follows the number of elements.
 
     Returns:
         The entry's number, and the sizes of the dimensions along which the inputs have to be
@@ -630,6 +636,10 @@ def pick(entries, shapes, padding):
         if sizes is not None:
             smaller = {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
             elements = sum(math.prod(shape) for shape in wanted.values())
+            if smaller and others and "others_us" in entry:
+                share = sum(math.prod(shape) for shape in shapes.values()) / elements
+                if entry["us"] > share * entry["others_us"]:
+                    continue
             fitting.append((bool(smaller), elements, number, smaller))
     if fitting:
         return min(fitting, key=lambda each: each[:3])[2:]
@@ -656,27 +666,168 @@ def padded_sizes(wanted, shapes, padding):
     return sizes
 
 
-class Shapes(Called):
-    """An artifact for several shapes: picks the entry by the inputs' shapes, and loads it then."""
+class OwnFile:
+    """The model's own file, whose sizes are open, on a runtime's Python package.
 
-    def __init__(self, folder, manifest, private=False):
+    It is loaded at the first call; of calls from several threads each waits its turn.
+
+    Args:
+        file: The ONNX file.
+        runtime: ``onnxruntime`` or ``openvino``.
+        threads: Threads of the runtime.
+    """
+
+    def __init__(self, file: Path, runtime: str, threads: int) -> None:
+        self._file, self._runtime, self._threads = file, runtime, threads
+        self._run: Callable[[Mapping[str, Any]], list[Any]] | None = None
+        self._turn = threading.Lock()
+
+    def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
+        """Run it on inputs by name; return the outputs in the model's order."""
+        with self._turn:
+            if self._run is None:
+                load = {"onnxruntime": self._onnxruntime, "openvino": self._openvino}
+                self._run = load[self._runtime]()
+            return self._run(inputs)
+
+    def _onnxruntime(self):
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = self._threads
+        of_host = ["CPUExecutionProvider"]
+        session = onnxruntime.InferenceSession(self._file, options, providers=of_host)
+        return lambda inputs: session.run(None, inputs)
+
+    def _openvino(self):
+        import numpy as np
+        import openvino
+
+        settings = {
+            "INFERENCE_NUM_THREADS": self._threads,
+            "INFERENCE_PRECISION_HINT": "f32",
+            "PERFORMANCE_HINT": "LATENCY",
+        }
+        compiled = openvino.Core().compile_model(self._file, "CPU", settings)
+        request = compiled.create_infer_request()
+
+        def run(inputs):
+            request.infer({name: np.asarray(value) for name, value in inputs.items()})
+            return [request.get_output_tensor(k).data.copy() for k in range(len(compiled.outputs))]
+
+        return run
+
+
+class Shapes(Called):
+    """An artifact for several shapes: picks the entry by the inputs' shapes, and loads it then.
+
+    Args:
+        folder: The artifact.
+        manifest: Its manifest.
+        private: Whether modules must be other files than those of an earlier instance.
+        other: Runs other shapes, given inputs by name; None: the model's own file does where the
+            artifact has it, and else they are refused.
+    """
+
+    def __init__(self, folder, manifest, private=False, other=None):
         self.manifest = manifest
-        self._folder, self._private = folder, private
+        self._folder, self._private, self._other = folder, private, other
+        about = manifest.get("others")
+        if about and (other is None or about["runtime"] == "openvino") and has(about["runtime"]):
+            file = folder / about["file"]
+            self._other = OwnFile(file, about["runtime"], manifest["threads"])
         self._models = {}
+        self._turn = threading.Lock()
+        self._names = [value.name for value in self.inputs]
+        shapes = map(shapes_of, manifest["entries"])
+        self._numbers: dict[tuple[Any, ...], tuple[int, dict[str, int]]] = {
+            tuple(of.values()): (number, {}) for number, of in enumerate(shapes)
+        }
+        self._calls: Counter[Any] = Counter()
+        """By the entry's number and whether inputs were padded; by the text of other shapes."""
+        if len(self._numbers) == 1:
+            self._entry(0)
 
     def _outputs(self, inputs):
         """Run the entry for these inputs; ValueError: there is none for their shapes."""
         import numpy as np
 
         entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
-        shapes = {name: np.shape(array) for name, array in inputs.items()}
-        number, sizes = pick(entries, shapes, padding)
+        sizes_of = tuple(np.shape(inputs[name]) for name in self._names if name in inputs)
+        if sizes_of in self._numbers:
+            number, sizes = self._numbers[sizes_of]
+        else:
+            shapes = {name: np.shape(array) for name, array in inputs.items()}
+            try:
+                number, sizes = pick(entries, shapes, padding, self._other is not None)
+            except ValueError:
+                if self._other is None or len(inputs) < len(self._names):
+                    raise
+                return self._run_other(inputs, shapes)
+        with self._turn:
+            self._calls[number, bool(sizes)] += 1
+            model = self._entry(number)
+        if not sizes:
+            return model(inputs)
+        return cut(model(padded(inputs, entries[number])), entries[number], sizes, padding)
+
+    def _entry(self, number):
+        """Return the model of an entry, which is loaded now unless it was before."""
         if number not in self._models:
-            folder = self._folder / entries[number]["folder"]
-            self._models[number] = Model(folder, opened(folder), self._private)
-        if sizes:
-            inputs = padded(inputs, entries[number])
-        return cut(self._models[number](inputs), entries[number], sizes, padding)
+            name = self.manifest["entries"][number]["folder"]
+            manifest = opened(self._folder / name) if name else self.manifest
+            self._models[number] = Model(self._folder / name, manifest, self._private)
+        return self._models[number]
+
+    def _run_other(self, inputs, shapes):
+        """Run inputs for which there is no entry; the first time say so."""
+        text = shape_text(shapes)
+        with self._turn:
+            first = not any(isinstance(key, str) for key in self._calls)
+            self._calls[text] += 1
+        if first:
+            warnings.warn(
+                f"{self._folder} has no entry for {text}: such calls run the model's own file, and "
+                f"stats() counts them; to add one, place the model with {self._option(shapes)}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        return self._other(inputs)
+
+    def _option(self, shapes):
+        """Return how ``collage place`` is told of shapes beside those that it was told."""
+        sizes = self.manifest["model"].get("sizes", {})
+        pairs = [(sizes.get(name, ()), shape) for name, shape in shapes.items()]
+        named = {
+            of: size for two in pairs for of, size in zip(*two, strict=False) if of is not None
+        }
+        options = [f"--dim {of}=…,{size}" for of, size in named.items() if isinstance(of, str)]
+        return " ".join(options) or f"--shapes FILE and {shape_text(shapes)} in it"
+
+    def stats(self) -> dict[str, Any]:
+        """Return how often each entry was called, and with which other shapes how often.
+
+        Returns:
+            ``entries``: for each its ``inputs``, ``calls``, and how many of these were ``padded``;
+            ``others``: by the inputs' shapes the calls that ran the model's own file.
+        """
+        with self._turn:
+            calls = self._calls.copy()
+        entries = [
+            {
+                "inputs": shapes_of(entry),
+                "calls": calls[number, False] + calls[number, True],
+                "padded": calls[number, True],
+            }
+            for number, entry in enumerate(self.manifest["entries"])
+        ]
+        others = {key: count for key, count in calls.items() if isinstance(key, str)}
+        return {"entries": entries, "others": others}
+
+
+def has(package: str) -> bool:
+    """Tell whether a Python package is installed."""
+    return importlib.util.find_spec(package) is not None
 
 
 def padded(arrays, entry):
@@ -765,13 +916,19 @@ class Pool(Called):
             thread.shutdown()
 
 
-def load(folder: str | Path, streams: int | None = None) -> Model | Shapes | Pool:
+def load(
+    folder: str | Path,
+    streams: int | None = None,
+    other: Callable[[Mapping[str, Any]], Sequence[Any]] | None = None,
+) -> Model | Shapes | Pool:
     """Load an artifact. Its environment is set first, so call this before importing tvm.
 
     Args:
         folder: The artifact.
         streams: How many instances run at once; None: as many as the artifact was made for, one
             without a pool where it says nothing.
+        other: Runs inputs, given by name, of shapes that the artifact has not; None: the model's
+            own file does where the artifact was made with --others, else they are refused.
 
     Returns:
         A ``Model``; ``Shapes`` where there are several; a ``Pool`` of these with streams.
@@ -783,12 +940,20 @@ def load(folder: str | Path, streams: int | None = None) -> Model | Shapes | Poo
     # neither outnumber the others' nor spin in their time.
     os.environ.update(manifest["environment"])
     opened(folder)
-    kind = Shapes if "entries" in manifest else Model
+    if other is not None and "entries" not in manifest:
+        only = {"folder": "", "inputs": manifest["inputs"], "outputs": manifest["outputs"]}
+        manifest = {**manifest, "entries": [only]}
+
+    def instance(private: bool) -> Model | Shapes:
+        if "entries" in manifest:
+            return Shapes(folder, manifest, private, other)
+        return Model(folder, manifest, private)
+
     streams = manifest.get("streams") if streams is None else streams
     if streams is None:
-        return kind(folder, manifest)
+        return instance(False)
     threads = manifest.get("threads", 1)
-    return Pool(lambda number: kind(folder, manifest, number > 0), streams, threads, manifest)
+    return Pool(lambda number: instance(number > 0), streams, threads, manifest)
 
 
 def resident_bytes():

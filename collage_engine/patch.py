@@ -1,0 +1,366 @@
+#!/usr/bin/env python3
+"""Has unchanged programs call placements: ``onnxruntime.InferenceSession`` opens them.
+
+    COLLAGE_PLACEMENTS=out1:out2 python -m collage_engine.patch PROGRAM [ARGUMENT …]
+    COLLAGE_RECORD=calls.jsonl python -m collage_engine.patch -m MODULE [ARGUMENT …]
+
+``COLLAGE_PLACEMENTS`` lists folders that ``collage place`` or ``export`` wrote. A session for a
+model whose file has the SHA-256 of one of them runs that placement; sizes that it does not have,
+and whatever a placement cannot answer, go to the session that the program asked for, which is
+loaded at the first such call. ``COLLAGE_RECORD`` names a file to which each call of each session
+adds a line of JSON: the model's SHA-256, the sizes of its open dimensions, and microseconds.
+``collage place --from-calls`` reads it. Without these variables nothing is changed.
+
+For programs that start others, put one line into ``sitecustomize.py`` instead:
+
+    import collage_engine.patch; collage_engine.patch.install()
+
+Where the package is not installed, take the copy that every artifact carries, which needs what its
+loader needs: ``python out/loader/patch.py PROGRAM``, or in ``sitecustomize.py``
+
+    import runpy; runpy.run_path("/path/to/out/loader/patch.py")["install"]()
+"""
+
+from __future__ import annotations
+
+# Every process of a program imports this: what placements alone need is imported when one opens.
+import contextlib
+import functools
+import importlib.util
+import os
+import sys
+import time
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PLACEMENTS, RECORD = "COLLAGE_PLACEMENTS", "COLLAGE_RECORD"
+"""Environment variables: folders of artifacts, as PATH lists folders; and a file."""
+PACKAGE = "onnxruntime"
+"""The package whose sessions are replaced."""
+SHORT_TYPES = {"float32": "float", "float64": "double"}
+"""Element types that ONNX Runtime names otherwise than NumPy."""
+
+
+class NodeArg(NamedTuple):
+    """An input or output, as ``get_inputs`` and ``get_outputs`` of a session describe it."""
+
+    name: str
+    type: str
+    shape: list[int | str | None]
+
+
+class ModelMeta:
+    """What ``get_modelmeta`` of a session returns, by the names that ONNX Runtime gives.
+
+    Args:
+        about: What an artifact's manifest says of its model.
+    """
+
+    def __init__(self, about: dict[str, Any]) -> None:
+        self.custom_metadata_map: dict[str, str] = dict(about["metadata"])
+        self.__dict__.update(about.get("header", {}))
+
+
+class Placement:
+    """A placement that stands for a session, and what the session would be made of.
+
+    Args:
+        folder: The artifact.
+        arguments: Those of the session's constructor, by name.
+        other: Runs the model's own file, for sizes that the artifact has not.
+    """
+
+    def __init__(self, folder: Path, arguments: dict[str, Any], other: Any) -> None:
+        import threading
+
+        self.folder = folder
+        self.model = _loader().load(folder, other=other)
+        self.arguments: dict[str, Any] | None = arguments
+        """None: the session is loaded, too."""
+        self.turn = threading.RLock()
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """Return what the artifact says of the model's file."""
+        found: dict[str, Any] = self.model.manifest["model"]
+        return found
+
+    @property
+    def providers(self) -> list[str]:
+        """Return the execution providers that a session on the same device has."""
+        on_host = self.model.manifest["device"] == "cpu"
+        return [*([] if on_host else ["CUDAExecutionProvider"]), "CPUExecutionProvider"]
+
+    def values(self, which: str) -> list[NodeArg]:
+        """Return the "inputs" or "outputs", with the sizes that the model's file leaves open."""
+        sizes = self.about["sizes"]
+        return [
+            NodeArg(
+                value.name,
+                f"tensor({SHORT_TYPES.get(value.dtype, value.dtype)})",
+                list(sizes.get(value.name, value.shape or ())),
+            )
+            for value in getattr(self.model, which)
+        ]
+
+    def run(self, wanted: Any, feeds: Any) -> list[Any]:
+        """Run on inputs by name; texts are objects, as sessions return them."""
+        outputs = self.model.run(wanted or None, feeds)
+        return [array.astype(object) if array.dtype.kind in "SU" else array for array in outputs]
+
+
+def _loader() -> Any:
+    """Return the artifacts' loader, which lies beside this file or in the package."""
+    here = Path(__file__).resolve().parent
+    places = (here / "run_artifact.py", here / "artifact" / "loader" / "run_artifact.py")
+    name = "collage_run_artifact"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, next(filter(Path.is_file, places)))
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    return sys.modules[name]
+
+
+@functools.cache
+def _listed() -> dict[str, Path]:
+    """Return the artifacts that the environment lists, by the SHA-256 of their model's file.
+
+    Raises:
+        ValueError: One is no artifact.
+    """
+    found: dict[str, Path] = {}
+    for name in filter(None, os.environ.get(PLACEMENTS, "").split(os.pathsep)):
+        folder = Path(name).resolve()
+        try:
+            loader = _loader()
+            manifest = loader.manifest_of(folder)
+            about = manifest["model"]
+            if "header" not in about:
+                raise ValueError("an earlier version wrote it: export it again")
+            if any(value.name.endswith("]") for value in loader.values_of(manifest, "inputs")):
+                raise ValueError("it takes sequences of tensors, which sessions take otherwise")
+        except ValueError as error:
+            raise ValueError(f"{PLACEMENTS}: {folder}: {error}") from error
+        found.setdefault(about["sha256"], folder)
+    return found
+
+
+def _digest(path_or_bytes: Any) -> str:
+    """Return the SHA-256 of a model's file; empty: it is none, or part of an artifact."""
+    import hashlib
+
+    if isinstance(path_or_bytes, bytes):
+        return hashlib.sha256(path_or_bytes).hexdigest()
+    try:
+        path = Path(os.fspath(path_or_bytes))
+        if path.with_name("manifest.json").exists():  # which an artifact runs for other sizes
+            return ""
+        with path.open("rb") as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except (OSError, TypeError):  # the session has its own words for that
+        return ""
+
+
+class Recorder:
+    """Adds a line to a file for each call of a session.
+
+    Args:
+        file: The file.
+        digest: The SHA-256 of the model's file.
+        inputs: The session's inputs, whose open sizes have names.
+    """
+
+    def __init__(self, file: str, digest: str, inputs: Any) -> None:
+        self._digest = digest
+        self._shapes = [(value.name, list(value.shape)) for value in inputs]
+        # Lines are written whole, so that several processes may add to the file.
+        self._stream = Path(file).open("a", buffering=1)  # noqa: SIM115  # as long as the session
+
+    def note(self, feeds: Any, seconds: float) -> None:
+        """Add a call: sizes by dimension, or all sizes of an input with an unnamed one."""
+        import json
+
+        import numpy as np
+
+        dims: dict[str, int] = {}
+        whole: dict[str, list[int]] = {}
+        for name, sizes in self._shapes:
+            shape = list(np.shape(feeds[name])) if name in feeds else sizes
+            named = {
+                of: size for of, size in zip(sizes, shape, strict=False) if of.__class__ is str
+            }
+            if None in sizes or len(sizes) != len(shape):
+                whole[name] = shape
+            dims.update(named)
+        line = {"model": self._digest, "dims": dims, "shapes": whole, "us": seconds * 1e6}
+        self._stream.write(json.dumps(line) + "\n")
+
+
+_UNKNOWN: Any = object
+"""Stands for the class of sessions, which follows ``_Session`` among the bases of what it makes."""
+
+
+class _Session(_UNKNOWN):  # type: ignore[misc]
+    """What replaces a class of sessions has before that class itself: see ``_replace``.
+
+    A session without a placement and a recorder is the original in all that it does.
+    """
+
+    _placement: Placement | None = None
+    _recorder: Recorder | None = None
+
+    def __init__(
+        self,
+        path_or_bytes: Any,
+        sess_options: Any = None,
+        providers: Any = None,
+        provider_options: Any = None,
+        **more: Any,
+    ) -> None:
+        arguments = {
+            "path_or_bytes": path_or_bytes,
+            "sess_options": sess_options,
+            "providers": providers,
+            "provider_options": provider_options,
+            **more,
+        }
+        digest = _digest(path_or_bytes)
+        folder = _listed().get(digest)
+        if folder is not None:
+            own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
+            self._placement = Placement(folder, arguments, lambda feeds: own()(feeds))
+        else:
+            super().__init__(**arguments)
+        if digest and os.environ.get(RECORD):
+            self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
+
+    def __getattr__(self, name: str) -> Any:
+        """Load the session that the program asked for, where a placement lacks something."""
+        placed = self._placement
+        if placed is not None:
+            with placed.turn:
+                arguments, placed.arguments = placed.arguments, None
+                if arguments is not None:
+                    try:
+                        super().__init__(**arguments)
+                    except BaseException:
+                        placed.arguments = arguments
+                        raise
+        return object.__getattribute__(self, name)
+
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        start = time.perf_counter()
+        found = None
+        if self._placement is not None:
+            # The session itself has words for inputs or names that do not fit.
+            with contextlib.suppress(ValueError, KeyError):
+                found = self._placement.run(output_names, input_feed)
+        if found is None:
+            found = super().run(output_names, input_feed, run_options)
+        if self._recorder is not None:
+            self._recorder.note(input_feed, time.perf_counter() - start)
+        return found
+
+    def _run_session(self, feeds: Any) -> Any:
+        """Run the session that the program asked for."""
+        return super().run(None, feeds)
+
+    def get_inputs(self) -> Any:
+        placed = self._placement
+        return super().get_inputs() if placed is None else placed.values("inputs")
+
+    def get_outputs(self) -> Any:
+        placed = self._placement
+        return super().get_outputs() if placed is None else placed.values("outputs")
+
+    def get_modelmeta(self) -> Any:
+        placed = self._placement
+        return super().get_modelmeta() if placed is None else ModelMeta(placed.about)
+
+    def get_providers(self) -> Any:
+        placed = self._placement
+        return super().get_providers() if placed is None else placed.providers
+
+    def io_binding(self) -> Any:
+        self._refuse("io_binding")
+        return super().io_binding()
+
+    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> Any:
+        self._refuse("run_with_iobinding")
+        return super().run_with_iobinding(iobinding, run_options)
+
+    def _refuse(self, name: str) -> None:
+        """Refuse what needs the memory of a session."""
+        if self._placement is not None:
+            raise NotImplementedError(
+                f"{name} is not possible with the placement {self._placement.folder}: call run, or "
+                f"take it out of {PLACEMENTS}"
+            )
+
+    def __getstate__(self) -> Any:
+        if self._placement is not None:
+            raise TypeError(f"the placement {self._placement.folder} cannot be pickled or copied")
+        return super().__getstate__()
+
+
+class _AfterImport:
+    """Replaces the class of sessions when the package is imported."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+        """Return the package's own spec, whose loader then replaces the class."""
+        if name != PACKAGE:
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_replace(module: Any) -> None:
+                execute(module)
+                _replace(module)
+
+            spec.loader.exec_module = execute_and_replace  # type: ignore[method-assign]
+        return spec
+
+
+def _replace(package: Any) -> None:
+    """Replace the class of sessions wherever the package has it, by one that inherits it."""
+    original = package.InferenceSession
+    about = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+    new = type(original.__name__, (_Session, original), about)
+    for module in (package, sys.modules[original.__module__]):
+        setattr(module, original.__name__, new)
+
+
+def install() -> None:
+    """Have sessions of this process be placements or recorded, where the environment says so."""
+    if not os.environ.get(PLACEMENTS) and not os.environ.get(RECORD):
+        return
+    if PACKAGE in sys.modules:
+        _replace(sys.modules[PACKAGE])
+    else:
+        sys.meta_path.insert(0, _AfterImport())  # type: ignore[arg-type]
+
+
+def main() -> None:
+    """Run a program or a module as Python would, with placements in place of sessions."""
+    import runpy
+
+    arguments = sys.argv[1:]
+    if not arguments or arguments == ["-m"]:
+        sys.exit(f"usage: python {sys.argv[0]} PROGRAM [ARGUMENT …] (or -m MODULE [ARGUMENT …])")
+    install()
+    if arguments[0] == "-m":
+        sys.argv = arguments[1:]
+        sys.path[0] = os.getcwd()
+        runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        sys.path[0] = str(Path(arguments[0]).resolve().parent)
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()
