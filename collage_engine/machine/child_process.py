@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 from queue import Empty, SimpleQueue
 from typing import IO, Any
 
+from collage_engine.machine.faults import RISK_BYTES, RiskMarker
 from collage_engine.machine.logs import for_children
 from collage_engine.machine.processes import (
     descendants,
@@ -71,11 +72,22 @@ class ChildProcess:
         self.ended = False
         """Whether the child has closed its side, or is gone, and all its messages were taken."""
         self._connection, theirs = Pipe()
+        risk = os.memfd_create("collage-risk")
+        os.truncate(risk, RISK_BYTES)
+        self.risk = RiskMarker(risk)
+        """Who is at risk there, as ``OWN_RISK`` of the server says."""
         log = for_children()
-        inherited = [theirs.fileno()] + ([log.shown_by] if log.shown_by >= 0 else [])
+        inherited = [theirs.fileno(), risk] + ([log.shown_by] if log.shown_by >= 0 else [])
         config = {
             "path": [p or os.getcwd() for p in sys.path],
-            "arguments": [target, theirs.fileno(), name, os.getpid(), dataclasses.asdict(log)],
+            "arguments": [
+                target,
+                theirs.fileno(),
+                risk,
+                name,
+                os.getpid(),
+                dataclasses.asdict(log),
+            ],
         }
         try:
             self._process = subprocess.Popen(
@@ -92,6 +104,7 @@ class ChildProcess:
             raise
         finally:
             theirs.close()
+            os.close(risk)
         assert self._process.stdin is not None and self._process.stderr is not None
         self._life, errors = self._process.stdin, self._process.stderr
         self._arrived: SimpleQueue[bytes | None] = SimpleQueue()

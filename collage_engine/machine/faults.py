@@ -1,25 +1,27 @@
 """The rule for faults, and the mark of what is at risk in a child process.
 
-The child writes a few bytes of a mapped file before it runs what is not ours: whom that belongs to,
-what is done, and until when it must have ended. That costs less than a microsecond. Its parent
-reads whom to blame once the child has ended, and ends it where the time is over.
+The child writes a few bytes of memory that it shares with its parent before it runs what is not
+ours: whom that belongs to, what is done, and until when it must have ended. That costs less than a
+microsecond. Its parent ends it where that time is over, and reads whom to blame once it has ended
+(``machine.worker``).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import mmap
 import struct
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from threading import Lock
 
 _RECORD = struct.Struct("<dd112s32s")
 """End of the time on the system's monotonic clock, its length, who is at risk, and doing what. The
 end comes first: it alone decides whether the time is over, and eight bytes are written at once."""
+RISK_BYTES = _RECORD.size
 
 
 @dataclass(frozen=True)
@@ -34,21 +36,18 @@ class AtRisk:
 
 
 class RiskMarker:
-    """A mapped file that says who is at risk.
+    """Memory that says who is at risk.
 
     Args:
-        path: The file.
-        create: Whether it is made anew, with nobody at risk: by the parent.
+        descriptor: Of a file in memory that is shared, of ``RISK_BYTES``; -1: memory of its own.
     """
 
-    def __init__(self, path: str | Path, *, create: bool = False) -> None:
-        self.path = Path(path)
-        if create:
-            self.path.write_bytes(bytes(_RECORD.size))
-        with self.path.open("r+b") as stream:
-            self._map = mmap.mmap(stream.fileno(), _RECORD.size)
-        if create:
-            self.clear()
+    def __init__(self, descriptor: int = -1) -> None:
+        self._map = mmap.mmap(descriptor, RISK_BYTES)
+
+    def share(self, descriptor: int) -> None:
+        """Use memory that another process reads from now on; see the constructor."""
+        self._map = mmap.mmap(descriptor, RISK_BYTES)
 
     def set(self, who: str, doing: str = "", limit_s: float = math.inf) -> None:
         """Note who is at risk from now on.
@@ -71,16 +70,25 @@ class RiskMarker:
         """Note that nobody is at risk."""
         self.put(None)
 
+    @contextlib.contextmanager
+    def during(self, who: str, doing: str = "", limit_s: float = math.inf) -> Iterator[None]:
+        """Note for a block who is at risk, as ``set`` does; after it what was noted before."""
+        before = self.get()
+        self.set(who, doing, limit_s)
+        try:
+            yield
+        finally:
+            self.put(before)
+
     def get(self) -> AtRisk | None:
         """Return who is at risk; None: nobody."""
         until_s, limit_s, who, doing = _RECORD.unpack_from(self._map, 0)
         name, what = (text.rstrip(b"\0").decode(errors="replace") for text in (who, doing))
         return AtRisk(name, what, limit_s, until_s) if name else None
 
-    def close(self) -> None:
-        """Unmap the file."""
-        self._map.close()
 
+OWN_RISK = RiskMarker()
+"""Who is at risk in this process: in a child of a ``Worker`` the memory that its parent reads."""
 
 FAULTS = 2
 """Faults of a toolchain in a run after which it is out of it: the fewest that are more than one

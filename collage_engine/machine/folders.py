@@ -67,8 +67,6 @@ class Scratch:
         with contextlib.suppress(OSError):  # without locks nobody can tell that the owner is dead
             self._lock = hold_lock(self._root)
         self.path = self._root / "tmp"
-        self.note = self._root / "note"
-        """A file for a few words that outlive what uses the folder."""
         self.path.mkdir()
         self._changing = threading.Lock()
 

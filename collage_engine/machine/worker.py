@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from collage_engine.machine.child_process import ChildProcess
 from collage_engine.machine.device import memory_bytes
-from collage_engine.machine.faults import AtRisk, RiskMarker
+from collage_engine.machine.faults import AtRisk
 from collage_engine.machine.processes import STEP_S
 from collage_engine.support import errors
 from collage_engine.support.errors import Cancelled, CollageError
@@ -53,28 +53,48 @@ class WorkerError(CollageError):
     """Work in a child did not end with a result."""
 
 
-class WorkerCrashed(WorkerError):
-    """The child ended before it answered, or was ended for its memory.
+class WorkerFault(WorkerError):
+    """The child ended, or was ended, before it answered.
 
     Attributes:
-        reason: How it ended.
+        at_risk: Who was at risk in it (``OWN_RISK``); None: nobody, or the time of the whole call
+            was over, so that nobody knows whether that would have ended in its own time.
         from_outside: Whether SIGKILL ended it, which no library sends to itself: a person did it,
             or the system for want of memory. What the child was doing is then hardly to blame.
     """
 
+    at_risk: AtRisk | None = None
+    from_outside = False
+
+    @property
+    def how(self) -> str:
+        """Return what became of whom was at risk: follows "it"."""
+        return f"crashed{self._while}: {self}"
+
+    @property
+    def _while(self) -> str:
+        return f" while {self.at_risk.doing}" if self.at_risk and self.at_risk.doing else ""
+
+
+class WorkerCrashed(WorkerFault):
+    """The child ended before it answered, or was ended for its memory."""
+
     def __init__(self, reason: str, *, from_outside: bool = False) -> None:
         super().__init__(reason)
-        self.reason = reason
         self.from_outside = from_outside
 
 
-class WorkerTimeout(WorkerError):
+class WorkerTimeout(WorkerFault):
     """No answer in time; the child was killed."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"no answer within {seconds:g} s")
-        self.reason = str(self)
         self.seconds = seconds
+
+    @property
+    def how(self) -> str:
+        """Return what became of whom was at risk: follows "it"."""
+        return f"gave {self}{self._while}"
 
 
 class RemoteError(WorkerError):
@@ -98,7 +118,6 @@ class Worker:
         memory_limit_bytes: Resident private memory above which the child is ended; None: a share
             of what the machine has.
         name: Name of the process, as ``ps`` and the log show it.
-        marker: Where the child notes what is at risk: it is ended when the time of that is over.
 
     Attributes:
         generation: How many children were started, so that a caller can tell that the state of
@@ -112,13 +131,11 @@ class Worker:
         env: Mapping[str, str] | None = None,
         memory_limit_bytes: int | None = None,
         name: str = "collage-worker",
-        marker: RiskMarker | None = None,
     ) -> None:
         self.target = target
         self.env = dict(env or {})
         self.memory_limit_bytes = memory_limit_bytes or int(memory_bytes() * MEMORY_SHARE)
         self.name = name
-        self.marker = marker
         self.generation = 0
         self._child: ChildProcess | None = None
         self._lock = threading.RLock()
@@ -169,8 +186,8 @@ class Worker:
             What the target returned.
 
         Raises:
-            WorkerTimeout: A limit of time was passed; the child is ended, and the marker says what
-                was at risk.
+            WorkerTimeout: A limit of time was passed, or that of who is at risk in the child; it
+                is ended.
             WorkerCrashed: The child ended, or used too much memory; it is ended.
             Cancelled: ``cancel`` was set; the child is ended.
             CollageError: An error of the engine that the target raised; the child lives on.
@@ -179,13 +196,15 @@ class Worker:
         with self._lock:
             if cancel is not None and cancel.is_set():
                 raise Cancelled("stopped before the work began")
-            if self.marker is not None:
-                self.marker.clear()
             child = self._running_child()
-            limits = _Limits(timeout_s, silence_s, cancel, self.memory_limit_bytes, self.marker)
+            child.risk.clear()
+            limits = _Limits(timeout_s, silence_s, cancel, self.memory_limit_bytes)
             try:
                 kind, body = self._converse(child, payload, limits, on_message)
             except BaseException as error:
+                if isinstance(error, WorkerFault):
+                    late = isinstance(error, WorkerTimeout) and limits.call_is_over
+                    error.at_risk = None if late else child.risk.get()
                 log.info("child %s is ended: %s", self.name, error or type(error).__name__)
                 self._end()
                 raise
@@ -256,7 +275,8 @@ class _Limits:
     silence_s: float | None
     cancel: Flag | None
     most_bytes: int
-    marker: RiskMarker | None
+    call_is_over: bool = False
+    """Whether the time of the whole call was passed."""
 
     def __post_init__(self) -> None:
         now = time.monotonic()
@@ -271,18 +291,18 @@ class _Limits:
         self._lost_before_s = 0.0
         """Who is at risk, and ``lost_s`` when that began."""
 
-    def _passed_s(self, now: float) -> float | None:
+    def _passed_s(self, at_risk: AtRisk | None, now: float) -> float | None:
         """Return the first limit of time that is passed, in seconds; None: none is."""
         own = now - self.lost_s
-        at_risk = self.marker.get() if self.marker is not None else None
         if at_risk != self._at_risk:
             self._at_risk, self._lost_before_s = at_risk, self.lost_s
-        if self.timeout_s is not None and own - self.began > self.timeout_s:
+        if at_risk is not None and own + self._lost_before_s > at_risk.until_s:
+            return at_risk.limit_s
+        self.call_is_over = self.timeout_s is not None and own - self.began > self.timeout_s
+        if self.call_is_over:
             return self.timeout_s
         if self.silence_s is not None and own - self.heard > self.silence_s:
             return self.silence_s
-        if at_risk is not None and own + self._lost_before_s > at_risk.until_s:
-            return at_risk.limit_s
         return None
 
     def _count_lost(self, child: ChildProcess, now: float) -> None:
@@ -298,9 +318,10 @@ class _Limits:
         now = time.monotonic()
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped by the user")
-        if self._passed_s(now) is not None and now - self._counted >= STEP_S:
+        at_risk = child.risk.get()
+        if self._passed_s(at_risk, now) is not None and now - self._counted >= STEP_S:
             self._count_lost(child, now)
-            passed_s = self._passed_s(now)
+            passed_s = self._passed_s(at_risk, now)
             if passed_s is not None:
                 raise WorkerTimeout(passed_s)
         if now < self.next_look:
@@ -325,24 +346,37 @@ def _error_from(body: dict[str, Any]) -> Exception:
     return RemoteError(body["type"], body["message"], body["traceback"])
 
 
-def unless_killed(call: Callable[[], Result], again: Callable[[], object] = lambda: None) -> Result:
-    """Return what a call to a child returns, once more where something outside killed the child.
+def call_again(
+    call: Callable[[], Result],
+    leave_out: Callable[[WorkerFault], bool] = lambda fault: False,
+    prepare: Callable[[], object] = lambda: None,
+) -> Result:
+    """Return what a call to a child returns, made again each time the child ends before its time.
+
+    One that something outside killed is nobody's fault: the call is made once more as it was. Any
+    other end is the fault of what was at risk, and the next call goes without it.
 
     Args:
         call: Calls the child.
-        again: Is called before the second attempt: makes what the killed child held.
+        leave_out: Has later calls go without what ended the child; returns whether there is such a
+            thing, so that another attempt is worth making.
+        prepare: Is called before each further attempt: clears up after a child, or makes again
+            what it held.
 
     Raises:
-        WorkerCrashed: The child was killed in the second attempt too, or ended by itself.
+        WorkerFault: The child ended, and nothing is left out for it.
     """
-    try:
-        return call()
-    except WorkerCrashed as error:
-        if not error.from_outside:
-            raise
-        log.warning("%s: it is tried again", error)
-    again()
-    return call()
+    was_killed = False
+    while True:
+        try:
+            return call()
+        except WorkerFault as fault:
+            is_luck = fault.from_outside and not was_killed
+            if not is_luck and not leave_out(fault):
+                raise
+            was_killed |= is_luck
+            log.warning("%s: it is tried again", fault)
+        prepare()
 
 
 def call_in_child(
@@ -368,4 +402,4 @@ def call_in_child(
         What the function returns.
     """
     with Worker(target, env=env) as worker:
-        return unless_killed(lambda: worker.call(payload, timeout_s, cancel))
+        return call_again(lambda: worker.call(payload, timeout_s, cancel))

@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from typing import Any, cast
 
 from collage_engine.machine import logs
+from collage_engine.machine.faults import OWN_RISK
 from collage_engine.machine.hidden_imports import import_tvm_without_torch
 from collage_engine.machine.logs import LogSettings
 from collage_engine.machine.processes import kill, kill_descendants
@@ -44,10 +45,12 @@ def prctl(option: int, value: int | bytes) -> None:
 
 
 def main(
-    target: str, descriptor: int, name: str, parent: int, log: dict[str, Any]
+    target: str, descriptor: int, risk: int, name: str, parent: int, log: dict[str, Any]
 ) -> None:  # pragma: no cover - runs in the child, where coverage does not look
     """Start the server below a warden. Never returns."""
     settings = LogSettings(**log)
+    OWN_RISK.share(risk)
+    os.close(risk)
     for inherited in (descriptor, settings.shown_by):
         if inherited >= 0:
             os.set_inheritable(inherited, False)

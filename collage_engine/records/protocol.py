@@ -530,8 +530,6 @@ class Job(Generic[Asked]):
     """What is written, if it is: where it may lie half-written when the process ends."""
     left_out: dict[str, str] = field(default_factory=dict)
     """Toolchains that ended the process when they were asked about a model, with the reasons."""
-    marker: str | None = None
-    """The file in which the process notes which toolchain it asks (``machine.faults``)."""
 
 
 # -- notifications ---------------------------------------------------------------------

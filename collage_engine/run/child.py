@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
@@ -23,7 +22,7 @@ from collage_engine.records.protocol import Job, Shapes
 from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError
-from collage_engine.toolchains.asking import note_questions
+from collage_engine.toolchains import asking
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ def serve(job: Job[Any], send: Callable[[object], None]) -> Any:
     method = job.request.method
     began = time.perf_counter()
     _LOG.info("%s begins: %s", method, job.path)
-    note_questions(RiskMarker(job.marker) if job.marker else None, control.left_s)
+    asking.job_left_s = control.left_s
     for toolchain, reason in job.left_out.items():
         control.faults.leave_out(toolchain, reason)
     try:

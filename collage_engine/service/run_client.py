@@ -16,14 +16,14 @@ from typing import Any, cast
 import msgspec
 
 from collage_engine.machine.device import memory_bytes
-from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.folders import Scratch, tidy
 from collage_engine.machine.worker import (
     JOB_MEMORY_SHARE,
     RemoteError,
     Worker,
-    WorkerCrashed,
+    WorkerFault,
     WorkerTimeout,
+    call_again,
 )
 from collage_engine.records.protocol import ChildRequest, Job, ModelOpen, Outcome, RunStart
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
@@ -65,14 +65,11 @@ class PipelineClient:
         """
         self._scratch = Scratch()
         """Recorded values and built modules, up to gigabytes: gone with the child, even killed."""
-        self._marker = RiskMarker(self._scratch.note, create=True)
-        """Which toolchain the child is asking."""
         self._worker = Worker(
             "collage_engine.run.child:serve",
             name=name,
             env={"TMPDIR": str(self._scratch.path)},
             memory_limit_bytes=int(memory_bytes() * JOB_MEMORY_SHARE),
-            marker=self._marker,
         )
         self._turn = threading.Condition()  # reentrant: Ctrl-C's handler cancels where it strikes
         self._left_out: dict[str, str] = {}
@@ -110,29 +107,29 @@ class PipelineClient:
         """
         ticket = ticket or Ticket()
         self._wait_for_its_turn(ticket)
-        attempt, began, was_killed = job, time.monotonic(), False
+        began, again = time.monotonic(), job
         step: Job[Any] = job
+
+        def attempt() -> Outcome:
+            nonlocal step
+            if job.request.on_model:
+                step = Job(request=ModelOpen(), path=job.path, shapes=job.shapes)
+                self._call(step, ticket, None)
+            step = again
+            if ticket.kept.is_set():  # the model was only being opened
+                raise Cancelled("cancelled before it began")
+            return cast(Outcome, self._call(step, ticket, on_event))
+
+        def prepare() -> None:
+            nonlocal again
+            if ticket.cancelled.is_set():
+                raise Cancelled("cancelled; what was measured is kept")
+            self._clear_up(job)
+            again = _in_time_left(job, time.monotonic() - began)
+
         try:
-            while True:
-                try:
-                    if job.request.on_model:
-                        step = Job(request=ModelOpen(), path=job.path, shapes=job.shapes)
-                        self._call(step, ticket, None)
-                    step = attempt
-                    if ticket.kept.is_set():  # the model was only being opened
-                        raise Cancelled("cancelled before it began")
-                    return cast(Outcome, self._call(attempt, ticket, on_event))
-                except (WorkerCrashed, WorkerTimeout) as error:
-                    from_outside = isinstance(error, WorkerCrashed) and error.from_outside
-                    if ticket.cancelled.is_set() or (from_outside and was_killed):
-                        raise
-                    if not from_outside and not self._leave_out_culprit(error):
-                        raise
-                    was_killed |= from_outside
-                    _LOG.warning("job %s is done again: %s", job.request.method, error)
-                    self._clear_up(job)
-                    attempt = _in_time_left(job, time.monotonic() - began)
-        except (WorkerCrashed, WorkerTimeout) as error:
+            return call_again(attempt, self._leave_out_culprit, prepare)
+        except WorkerFault as error:
             if ticket.cancelled.is_set():
                 # The signal came before the child could handle it.
                 raise Cancelled("cancelled; what was measured is kept") from None
@@ -146,16 +143,16 @@ class PipelineClient:
             self._clear_up(job)
             self._leave(ticket)
 
-    def _leave_out_culprit(self, error: WorkerCrashed | WorkerTimeout) -> bool:
+    def _leave_out_culprit(self, fault: WorkerFault) -> bool:
         """Leave out the toolchain that the child was asking when it ended, from the next child on.
 
         Returns:
             Whether there was one, so that the job is worth another attempt.
         """
-        at_risk = self._marker.get()
-        if at_risk is None or at_risk.who in self._left_out:
+        at_risk = fault.at_risk
+        if at_risk is None or at_risk.who in self._left_out or fault.from_outside:
             return False
-        self._left_out[at_risk.who] = f"the process that asked it about the model ended: {error}"
+        self._left_out[at_risk.who] = f"the process that asked it about the model ended: {fault}"
         return True
 
     def _clear_up(self, job: Job[Any]) -> None:
@@ -172,7 +169,7 @@ class PipelineClient:
         if ticket.cancelled.is_set():
             raise Cancelled("cancelled before it began")
         answer: object = self._worker.call(
-            replace(job, left_out=dict(self._left_out), marker=str(self._marker.path)),
+            replace(job, left_out=dict(self._left_out)),
             silence_s=job.request.limit_s,
             cancel=ticket.kill,
             on_message=on_event,
@@ -259,7 +256,6 @@ class PipelineClient:
                 ticket.kill.set()
             self._turn.notify_all()
         self._worker.close()
-        self._marker.close()
         self._scratch.close()
 
 
@@ -273,10 +269,10 @@ def _in_time_left(job: Job[Any], spent_s: float) -> Job[Any]:
     return replace(job, request=msgspec.structs.replace(request, spent_s=spent_s))
 
 
-def _given_up(job: Job[Any], error: WorkerCrashed | WorkerTimeout) -> CollageError:
+def _given_up(job: Job[Any], error: WorkerFault) -> CollageError:
     """Return why a job was not done whose child ended, or was ended."""
     method = job.request.method
-    if isinstance(error, WorkerCrashed) and error.from_outside:
+    if error.from_outside:
         return CollageError(f"{job.path}, step {method!r}: {KILLED_FROM_OUTSIDE}")
     if isinstance(error, WorkerTimeout):
         if job.request.opens:

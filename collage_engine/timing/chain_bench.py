@@ -3,9 +3,8 @@
 A chain is a whole module of ReLUs in a row, each a partition of its own. Chains of different
 lengths and toolchains are timed in the same rounds as single partitions, of which each one's
 fastest sample counts: what else the machine does only adds time (Chen and Revels, "Robust
-benchmarking in noisy environments", 2016). Before anything of a toolchain runs, it is noted in a
-marker (``machine.faults``), so that the parent knows who ended this process, and ends who takes too
-long.
+benchmarking in noisy environments", 2016). Before anything of a toolchain runs, it is noted
+(``machine.faults``), so that the parent knows who ended this process, and ends who takes too long.
 
 The cost of a cover is that of its candidates, timed alone, plus a launch for each, plus a pair
 cost for each value that goes from one partition to another. Both are what a chain of partitions
@@ -25,12 +24,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from collage_engine.machine.faults import RiskMarker
+from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
@@ -131,8 +130,6 @@ class HandoverRequest:
 
     instances: tuple[ToolchainInstance, ...]
     settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
-    marker_path: str = ""
-    """Where the toolchain at risk is noted; empty: nowhere."""
     step_s: float = math.inf
     """Seconds that one step may take: compiling a chain, or a sample of its time."""
 
@@ -194,7 +191,6 @@ class ChainBench:
 
         self.request = request
         self.send = send
-        self.marker = RiskMarker(request.marker_path) if request.marker_path else None
         self.instances = {i.toolchain: i for i in request.instances}
         self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
         for length, model in self.models.items():
@@ -226,7 +222,7 @@ class ChainBench:
         # From the middle of the chain: its input comes from another operator.
         function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
         try:
-            with self._at_risk(name):
+            with OWN_RISK.during(name, limit_s=self.request.step_s):
                 timer = self.open.enter_context(compile_function(function)).timer([self.input])
                 us = self._time({(name,): timer})[0]
         except CollageError as error:
@@ -245,21 +241,6 @@ class ChainBench:
         self.instances.pop(name)
         self.send(LeftOut(name, reason))
 
-    @contextlib.contextmanager
-    def _at_risk(self, name: str) -> Iterator[None]:
-        """Note during a block that a toolchain runs."""
-        self._note(name)
-        try:
-            yield
-        finally:
-            if self.marker is not None:
-                self.marker.clear()
-
-    def _note(self, name: str) -> None:
-        """Note in the marker which toolchain runs next: of a chain of two the later one."""
-        if self.marker is not None:
-            self.marker.set(name, limit_s=self.request.step_s)
-
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.
 
@@ -276,7 +257,7 @@ class ChainBench:
             if chain in built:
                 continue
             try:
-                with self._at_risk(chain[-1]):
+                with OWN_RISK.during(chain[-1], limit_s=self.request.step_s):
                     built[chain] = self._build(chain)
             except (Exception, SystemExit):
                 continue  # the toolchain has no such chain; its pairs stay unknown
@@ -325,11 +306,14 @@ class ChainBench:
         return time
 
     def _time(self, timed: Mapping[tuple[str, ...], TimedCall]) -> list[float]:
-        """Return the microseconds of each chain's fastest sample."""
+        """Return the microseconds of each chain's fastest sample.
+
+        Of a chain of two toolchains the later one is noted as at risk.
+        """
         last = [chain[-1] for chain in timed]
         timings = time_interleaved(
             list(timed.values()),
             self.request.settings,
-            about_to_run=lambda place: self._note(last[place]),
+            about_to_run=lambda place: OWN_RISK.set(last[place], limit_s=self.request.step_s),
         )
         return [min(timing.samples) * 1e6 for timing in timings]

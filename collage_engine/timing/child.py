@@ -54,7 +54,6 @@ class OpenRequest:
     model_path: str
     shapes: dict[str, tuple[int, ...]]
     truth_folder: str
-    marker_path: str
     sha256: str | None = None
     """Of the model file: another one under its name must not be measured in its stead."""
 

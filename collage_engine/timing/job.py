@@ -1,7 +1,7 @@
 """What the measuring child does: compile, check the numbers, time. One model per child.
 
-The parent learns who is to blame for a crash, and ends who takes too long, by a marker
-(``machine.faults``) that is written before anything risky.
+The parent learns who is to blame for a crash, and ends who takes too long, by what is noted before
+anything risky (``machine.faults``).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
-from collage_engine.machine.faults import RiskMarker
+from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import now_text
@@ -36,7 +36,6 @@ class MeasureJob:
 
     def __init__(self) -> None:
         self.bench: ModelBench | None = None
-        self.marker: RiskMarker | None = None
 
     def __call__(self, request: Any, send: Callable[[TimingReply], None]) -> None:
         """Open a model, or time one group of candidates of the open model.
@@ -49,15 +48,14 @@ class MeasureJob:
             MeasureError: No model is open.
         """
         if isinstance(request, OpenRequest):
-            self.marker = RiskMarker(request.marker_path)
             self.bench = self.open(request)
             gc.collect()
             gc.freeze()  # the model's records need no collecting between timings
             return
-        if self.bench is None or self.marker is None:
+        if self.bench is None:
             raise MeasureError("no model is open in the measuring process")
         assert isinstance(request, TimingRequest)
-        run_group(self.bench, request, self.marker, send)
+        run_group(self.bench, request, send)
 
     def open(self, request: OpenRequest) -> ModelBench:
         """Return the bench that prepares candidates of the requested model."""
@@ -69,7 +67,6 @@ class MeasureJob:
 def run_group(
     bench: ModelBench,
     request: TimingRequest,
-    marker: RiskMarker,
     send: Callable[[TimingReply], None],
 ) -> None:
     """Prepare every candidate, then time those whose numbers were right in interleaved rounds.
@@ -79,7 +76,6 @@ def run_group(
     Args:
         bench: prepares the candidates.
         request: the candidates.
-        marker: where the candidate at risk is noted.
         send: takes replies on the way to the parent.
     """
     if request.ahead:
@@ -87,25 +83,25 @@ def run_group(
     ready: dict[int, PreparedCandidate] = {}
     try:
         for place, instance in request.instances.items():
-            marker.set(str(place), COMPILING, request.limit_s)
             try:
                 takes, gives = request.formats.get(place, (None, None))
-                about_to_run = partial(marker.set, str(place), RUNNING, request.limit_s)
-                ready[place] = bench.prepare(request.nodes, instance, about_to_run, takes, gives)
+                about_to_run = partial(OWN_RISK.set, str(place), RUNNING, request.limit_s)
+                with OWN_RISK.during(str(place), COMPILING, request.limit_s):
+                    ready[place] = bench.prepare(
+                        request.nodes, instance, about_to_run, takes, gives
+                    )
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
                 wrong = isinstance(error, WrongNumbersError)
                 cost = invalid(fault_reason(error), wrong_numbers=wrong)
                 send(TimingReply(place, cost))
-            marker.clear()
         while ready:
-            failed = _time_group(request, ready, marker, send)
+            failed = _time_group(request, ready, send)
             if failed is None:
                 return
             ready.pop(failed).close()
     finally:
-        marker.clear()
         for prepared in ready.values():
             prepared.close()
 
@@ -122,7 +118,6 @@ class _CandidateFailed(Exception):
 def _time_group(
     request: TimingRequest,
     ready: dict[int, PreparedCandidate],
-    marker: RiskMarker,
     send: Callable[[TimingReply], None],
 ) -> int | None:
     """Time the prepared candidates of a group, and send the cost of each.
@@ -136,13 +131,13 @@ def _time_group(
     try:
         timings = time_interleaved(
             [_timed_call(place, request.instances[place], ready[place]) for place in places],
-            about_to_run=lambda at: marker.set(str(places[at]), TIMED, request.limit_s),
+            about_to_run=lambda at: OWN_RISK.set(str(places[at]), TIMED, request.limit_s),
         )
     except _CandidateFailed as failure:
         send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))
         return failure.place
     finally:
-        marker.clear()
+        OWN_RISK.clear()
         gc.enable()
     for place, timing in zip(places, timings, strict=True):
         cost = Cost(
@@ -175,7 +170,7 @@ def _timed_call(place: int, instance: ToolchainInstance, prepared: PreparedCandi
 
 
 def end_process(fault: DeviceFault) -> NoReturn:
-    """End the child at once, with the marker still on the culprit.
+    """End the child at once, while the culprit is noted as at risk.
 
     A device's context is lost for good: whatever ran in this process afterwards would fail for no
     fault of its own.

@@ -2,24 +2,29 @@
 
 Groups are measured in the caller's order until the budget is spent or the user stops; each cost
 is stored the moment it arrives. One child serves all groups. When it ends before its time, the
-candidate that was at risk is to blame and costs infinity; the others are timed again without it. A
-child that was killed from outside is nobody's fault, and started again once.
+candidate that was at risk is to blame and costs infinity; the others are timed again without it
+(``call_again``).
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from collage_engine.machine.child_process import END_S
-from collage_engine.machine.faults import FAULTS, AtRisk, FaultTracker, RiskMarker
+from collage_engine.machine.faults import FAULTS, FaultTracker
 from collage_engine.machine.processes import private_bytes
-from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.machine.worker import (
+    Worker,
+    WorkerError,
+    WorkerFault,
+    WorkerTimeout,
+    call_again,
+)
 from collage_engine.records.candidate import Candidate, Cost, invalid
 from collage_engine.records.event import Event, Log, Measured, Progress
 from collage_engine.store.store import Measurement, Store
@@ -92,7 +97,6 @@ class Measurer:
     Attributes:
         candidate_limit_s: seconds that a candidate may take to be compiled, and to run.
         worker: takes requests once the child has the model open (``has_open``).
-        marker: says which candidate, by its place, was at risk when the child ended.
     """
 
     def __init__(
@@ -137,14 +141,10 @@ class Measurer:
         self.model_hash = model_hash
         self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
         self._open_limit_s = with_weights(WORK_S, weights_bytes)
-        self._folder = tempfile.TemporaryDirectory(prefix="collage-measure-")
-        marker_path = Path(self._folder.name) / "marker"
-        self.marker = RiskMarker(marker_path, create=True)
         self._open = OpenRequest(
             model_path=str(model_path),
             shapes=dict(shapes or {}),
             truth_folder=str(truth_folder),
-            marker_path=str(marker_path),
             sha256=model_hash or None,
         )
         self.worker = Worker(
@@ -152,7 +152,6 @@ class Measurer:
             env=env,
             memory_limit_bytes=memory_limit_bytes,
             name="collage-measure",
-            marker=self.marker,
         )
         self._opened = 0
         """Generation of the child that has the model open."""
@@ -164,10 +163,8 @@ class Measurer:
         self.close()
 
     def close(self) -> None:
-        """End the child and remove its marker."""
+        """End the child."""
         self.worker.close()
-        self.marker.close()
-        self._folder.cleanup()
 
     def has_open(self, timeout_s: float | None, cancel: Flag | None) -> bool:
         """Tell whether the child has the model open; it is started and given the model if need be.
@@ -195,7 +192,7 @@ class Measurer:
             try:
                 self.worker.call(self._open, min(most_s, left_s), cancel)
                 break
-            except (WorkerCrashed, WorkerTimeout) as error:
+            except WorkerFault as error:
                 log.warning("attempt %d to open the model for measuring: %s", attempt, error)
                 timed_out = isinstance(error, WorkerTimeout)
                 if timed_out and left_s < most_s:
@@ -268,8 +265,8 @@ class _MeasureCall:
         """Groups whose kernels were compiled, or are with the next request."""
         self.ahead: list[Candidate] = []
         """Candidates whose kernels are to be compiled with the next request."""
-        self.was_killed = False
-        """Whether a child ended through nobody's fault."""
+        self.was_unexplained = False
+        """Whether a child ended while no candidate was at risk, as when it compiled for several."""
 
     def run(self) -> MeasuringResult:
         """Take the costs that the store has, and measure the others until the time is over.
@@ -330,41 +327,46 @@ class _MeasureCall:
             MeasureError: The child failed in a way that no candidate is to blame for.
         """
         waiting = dict(enumerate(candidates))
-        measurer = self.measurer
+        try:
+            call_again(
+                lambda: self.ask(nodes, waiting), lambda fault: self.take_out(fault, waiting)
+            )
+        except WorkerError as error:
+            raise MeasureError(f"measuring failed: {error}") from error
+
+    def ask(self, nodes: tuple[int, ...], waiting: dict[int, Candidate]) -> None:
+        """Have the child measure one group, if there is time.
+
+        Args:
+            nodes: The operator numbers of the group.
+            waiting: The candidates without an answer, by their places; they go as answers come.
+        """
+        for place, candidate in list(waiting.items()):
+            reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
+            if reason is not None:
+                self.leave_out(waiting.pop(place), reason)
+        if not waiting or self.out_of_time():
+            return
+        left_s = self.seconds_left()
+        most_s = self.measurer.candidate_limit_s
+        request = TimingRequest(
+            nodes,
+            {p: c.instance for p, c in waiting.items()},
+            {p: (c.takes, c.gives) for p, c in waiting.items()},
+            limit_s=within_budget(most_s, left_s, min(LEAST_S, most_s)),
+            ahead=tuple(self.ahead),
+        )
+        self.ahead.clear()
+        if not self.measurer.has_open(left_s, self.cancel):
+            self.tell(Log(text=NOT_OPENED.format(seconds=left_s)))
+            return
 
         def answered(reply: TimingReply) -> None:
             self.keep(waiting.pop(reply.place), reply.cost)
 
-        while not self.out_of_time():
-            for place, candidate in list(waiting.items()):
-                reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
-                if reason is not None:
-                    self.leave_out(waiting.pop(place), reason)
-            if not waiting:
-                return
-            left_s = self.seconds_left()
-            most_s = measurer.candidate_limit_s
-            request = TimingRequest(
-                nodes,
-                {p: c.instance for p, c in waiting.items()},
-                {p: (c.takes, c.gives) for p, c in waiting.items()},
-                limit_s=within_budget(most_s, left_s, min(LEAST_S, most_s)),
-                ahead=tuple(self.ahead),
-            )
-            self.ahead.clear()
-            try:
-                if not measurer.has_open(left_s, self.cancel):
-                    self.tell(Log(text=NOT_OPENED.format(seconds=left_s)))
-                    return
-                measurer.worker.call(request, self.seconds_left(), self.cancel, answered)
-                if waiting:
-                    raise MeasureError("the measuring process left candidates without an answer")
-            except (WorkerCrashed, WorkerTimeout) as error:
-                self.blame(error, waiting, request.limit_s)
-            except Cancelled:
-                raise
-            except WorkerError as error:
-                raise MeasureError(f"measuring failed: {error}") from error
+        self.measurer.worker.call(request, self.seconds_left(), self.cancel, answered)
+        if waiting:
+            raise MeasureError("the measuring process left candidates without an answer")
 
     def seconds_left(self) -> float:
         """Return the seconds that the group in hand may take; infinite: no limit."""
@@ -372,38 +374,33 @@ class _MeasureCall:
             return math.inf
         return max(0.0, self.deadline - time.monotonic()) + GRACE_S
 
-    def blame(
-        self,
-        error: WorkerCrashed | WorkerTimeout,
-        waiting: dict[int, Candidate],
-        limit_s: float,
-    ) -> None:
+    def take_out(self, fault: WorkerFault, waiting: dict[int, Candidate]) -> bool:
         """Take out of a group who is to blame for the end of its child.
 
         Args:
-            error: How the child ended.
+            fault: How the child ended.
             waiting: The candidates without an answer, by their places.
-            limit_s: Seconds that a candidate was given.
+
+        Returns:
+            That the others are tried again.
         """
-        at_risk = self.measurer.marker.get()
-        place = int(at_risk.who) if at_risk is not None else None
-        late = isinstance(error, WorkerTimeout)
-        if late and (at_risk is None or time.monotonic() < at_risk.until_s):
-            return  # the time of the group is over: nobody knows whether it would have answered
-        from_outside = isinstance(error, WorkerCrashed) and error.from_outside
-        if at_risk is None or place not in waiting or from_outside:
-            if self.was_killed:
-                culprits = [place] if place in waiting else list(waiting)
-                for one in culprits:
-                    self.leave_out(waiting.pop(one), _reason(error, at_risk))
-            self.was_killed = True
-            return
-        candidate, reason = waiting.pop(place), _reason(error, at_risk)
-        if late and limit_s < self.measurer.candidate_limit_s:
-            self.leave_out(candidate, reason)  # a run with more time may see it end
+        at_risk, late = fault.at_risk, isinstance(fault, WorkerTimeout)
+        if at_risk is None and late:
+            return True  # the time of the group is over: nobody knows who would have answered
+        if at_risk is None or int(at_risk.who) not in waiting:
+            for place in list(waiting) if self.was_unexplained or fault.from_outside else ():
+                self.leave_out(waiting.pop(place), fault.how)
+            self.was_unexplained = True
+            return True
+        candidate = waiting.pop(int(at_risk.who))
+        if fault.from_outside or (late and at_risk.limit_s < self.measurer.candidate_limit_s):
+            self.leave_out(candidate, fault.how)  # another run may see it end
         else:
-            self.keep(candidate, invalid(reason))
-        self.measurer.faults.blame([candidate.instance.toolchain], f"{candidate.label}: {reason}")
+            self.keep(candidate, invalid(fault.how))
+        if not fault.from_outside:
+            toolchain = candidate.instance.toolchain
+            self.measurer.faults.blame([toolchain], f"{candidate.label}: {fault.how}")
+        return True
 
     def leave_out(self, candidate: Candidate, reason: str) -> None:
         """Count a candidate as invalid in this run only."""
@@ -478,11 +475,3 @@ def measuring_progress(
     return Progress(
         stage="measure", done=done, total=total, left_s=left_s, rate=rate, now=now, nodes=nodes
     )
-
-
-def _reason(error: WorkerCrashed | WorkerTimeout, at_risk: AtRisk | None) -> str:
-    """Return why a candidate is invalid that ended its child, or did not end in time."""
-    doing = f" while {at_risk.doing}" if at_risk is not None else ""
-    if isinstance(error, WorkerTimeout):
-        return f"gave no answer within {error.seconds:g} s{doing}"
-    return f"crashed{doing}: {error.reason}"

@@ -4,32 +4,26 @@ A child process builds and times chains of one-operator partitions (``chain_benc
 is kept in the store for each device, the versions of the toolchains, and the number of threads.
 
 A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
-toolchain runs, the child notes it in a marker (``machine.faults``): when the child ends early,
-the toolchain at risk is left out, and the others are measured again in a fresh child. One that was
-killed from outside is nobody's fault, and started again once.
+toolchain runs, the child notes it (``machine.faults``): when the child ends early, the toolchain at
+risk is left out, and the others are measured again in a fresh child (``call_again``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from pathlib import Path
 
 from collage_engine.candidates.menu import Menu, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.faults import RiskMarker
 from collage_engine.machine.run_control import RunControl
 from collage_engine.machine.worker import (
     Worker,
-    WorkerCrashed,
     WorkerError,
+    WorkerFault,
     WorkerTimeout,
-    unless_killed,
+    call_again,
 )
 from collage_engine.planning.conversions import wanted_conversions
 from collage_engine.records.format import HOST, PAIR, pair_name
@@ -137,6 +131,14 @@ class _Measured:
         if isinstance(message, LeftOut):
             self.left_out[message.toolchain] = message.reason
 
+    def leave_out(self, fault: WorkerFault) -> bool:
+        """Leave out the toolchain that was at risk in a child that ended; tell whether one was."""
+        if fault.at_risk is None:
+            return False
+        self.left_out[fault.at_risk.who] = fault.how
+        self.lasting &= not (fault.from_outside or isinstance(fault, WorkerTimeout))
+        return True
+
 
 def _measured(
     instances: Sequence[ToolchainInstance],
@@ -161,30 +163,17 @@ def _measured(
         Cancelled: The user stopped it.
     """
     deadline, found = time.monotonic() + WORK_S, _Measured()
-    with (
-        tempfile.TemporaryDirectory(prefix="collage-transitions-") as folder,
-        contextlib.closing(RiskMarker(Path(folder) / "marker", create=True)) as marker,
-        Worker(job, env=env, name="collage-transitions", marker=marker) as child,
-    ):
-        while left := tuple(i for i in instances if i.toolchain not in found.left_out):
-            request = HandoverRequest(left, marker_path=str(marker.path), step_s=step_s)
-            ask = partial(child.call, request, cancel=cancel, on_message=found.hear)
-            try:
-                found.us = unless_killed(
-                    lambda ask=ask: ask(timeout_s=max(0.0, deadline - time.monotonic()))  # type: ignore[misc]
-                )
-                break
-            except (WorkerCrashed, WorkerTimeout) as error:
-                at_risk = marker.get()
-                if at_risk is None or time.monotonic() >= deadline:
-                    raise
-                how = f"crashed: {error.reason}"
-                if isinstance(error, WorkerTimeout):
-                    how = f"gave no answer within {error.seconds:g} s"
-                    found.lasting = False
-                elif error.from_outside:
-                    found.lasting = False
-                found.left_out[at_risk.who] = how
+
+    def ask() -> dict[str, float]:
+        left = tuple(i for i in instances if i.toolchain not in found.left_out)
+        if not left:
+            return {}
+        request, left_s = HandoverRequest(left, step_s=step_s), deadline - time.monotonic()
+        us: dict[str, float] = child.call(request, max(0.0, left_s), cancel, found.hear)
+        return us
+
+    with Worker(job, env=env, name="collage-transitions") as child:
+        found.us = call_again(ask, found.leave_out)
     return found
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from collage_engine.machine.faults import RiskMarker
+from collage_engine.machine.faults import OWN_RISK
 from collage_engine.support.errors import ToolchainFault, fault_reason
 from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE, within_budget
 
@@ -25,25 +24,12 @@ Arguments = ParamSpec("Arguments")
 Answer = TypeVar("Answer")
 
 
-@dataclass
-class _Process:
-    """Where this process notes whom it asks, and how long its job has left."""
-
-    marker: RiskMarker | None = None
-    left_s: Callable[[], float] = lambda: math.inf
+def _unlimited_s() -> float:
+    return math.inf
 
 
-_process = _Process()
-
-
-def note_questions(marker: RiskMarker | None, left_s: Callable[[], float]) -> None:
-    """Say where questions are noted from now on.
-
-    Args:
-        marker: The file; None: nowhere.
-        left_s: Returns the seconds that the job has left.
-    """
-    _process.marker, _process.left_s = marker, left_s
+job_left_s: Callable[[], float] = _unlimited_s
+"""Returns the seconds that this process's job has left; each job sets its own."""
 
 
 @contextlib.contextmanager
@@ -56,12 +42,9 @@ def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
         toolchain: Its name.
         limit_s: Seconds after which the process is ended if the block has not been.
     """
-    marker = _process.marker
-    before = marker.get() if marker is not None else None
-    if marker is not None:
-        marker.set(toolchain, "", within_budget(limit_s, _process.left_s(), share=SHARE))
     try:
-        yield
+        with OWN_RISK.during(toolchain, "", within_budget(limit_s, job_left_s(), share=SHARE)):
+            yield
     except ToolchainFault:
         raise
     except (Exception, SystemExit) as error:
@@ -69,9 +52,6 @@ def asking(toolchain: str, limit_s: float = ANSWER_S) -> Iterator[None]:
         raise ToolchainFault(
             f"{toolchain} failed when it was asked about the model: {reason}", toolchain
         ) from error
-    finally:
-        if marker is not None:
-            marker.put(before)
 
 
 def asked(toolchain: str, question: Callable[Arguments, Answer]) -> Callable[Arguments, Answer]:

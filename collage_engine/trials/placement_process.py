@@ -22,7 +22,7 @@ from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.machine.faults import FaultTracker
-from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout, unless_killed
+from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from collage_engine.support.files import write_npz
@@ -268,9 +268,9 @@ class PlacementProcess:
         # What has no answer yet may take all the time: half of it would be no use for another one.
         limit_s = min(most_s, max(bench.left_s(), least_s))
         try:
-            self.built = unless_killed(
+            self.built = call_again(
                 lambda: builder.call(request, limit_s, cancelled or bench.cancelled),
-                lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
+                prepare=lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
             )
             self.folder = self._module_folder
             self.build_s = time.monotonic() - began
@@ -336,15 +336,13 @@ class PlacementProcess:
             error: What was raised.
             doing: What happened to the placement meanwhile: follows "while".
         """
-        if not isinstance(error, (WorkerCrashed, WorkerTimeout)):
+        if not isinstance(error, WorkerFault):
             self.failure = str(error)
             return
-        if isinstance(error, WorkerTimeout):
-            what, is_fault = f"{error} while {doing}", self._bench.left_s() > 0.0
-        else:
-            what, is_fault = str(error), not error.from_outside
+        late = isinstance(error, WorkerTimeout)
+        what = f"{error} while {doing}" if late else str(error)
         self.failure = f"{' with '.join(self.toolchains)}: {what}"
-        if is_fault:
+        if not error.from_outside and not (late and self._bench.left_s() <= 0.0):
             self._bench.faults.blame(self.toolchains, what)
 
     def _start(self) -> None:
@@ -487,7 +485,7 @@ class PlacementProcess:
             )
             return found
 
-        return unless_killed(load)
+        return call_again(load)
 
     def _limit_s(self) -> float:
         """Return the seconds after which a request counts as hanging; each may load it anew."""
@@ -506,8 +504,9 @@ class PlacementProcess:
             self._open()
         worker = self._worker
         assert worker is not None
-        return unless_killed(
-            lambda: worker.call(request, self._limit_s(), self._bench.cancelled), self._open
+        return call_again(
+            lambda: worker.call(request, self._limit_s(), self._bench.cancelled),
+            prepare=self._open,
         )
 
     def close(self) -> None:

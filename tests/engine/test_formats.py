@@ -111,7 +111,6 @@ def bench(tmp_path_factory):
             request = OpenRequest(
                 model_path=str(folder / "model.onnx"),
                 shapes={},
-                marker_path="",
                 truth_folder=str(folder / "truth"),
             )
             made[family] = ModelBench(request)

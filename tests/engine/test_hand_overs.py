@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.machine.faults import RiskMarker
+from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
@@ -87,10 +87,9 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
     for instance in request.instances:
         if instance.toolchain.startswith("early_killed") and again(instance.toolchain):
             os.kill(os.getpid(), signal.SIGKILL)
-    marker = RiskMarker(request.marker_path)
     names = [instance.toolchain for instance in request.instances]
     for first, last in itertools.product(names, names):
-        marker.set(last, limit_s=request.step_s)
+        OWN_RISK.set(last, limit_s=request.step_s)
         if first == last == "abort":
             os.abort()
         if first == last == "segfault":
@@ -105,7 +104,7 @@ def misbehave(request: HandoverRequest, send) -> dict[str, float]:
             send(LeftOut("slow", "took 300 ms for a call of some microseconds"))
         if (first, last) == ("badly", "together"):
             os.abort()
-        marker.clear()
+        OWN_RISK.clear()
     return {"launch": 0.5, "pair:a:a": 0.1}
 
 

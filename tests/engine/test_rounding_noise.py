@@ -181,7 +181,6 @@ def test_a_whole_model_that_amplifies_rounding_is_measured_all_the_same(
             model_path=str(tmp_path / "m.onnx"),
             shapes={},
             truth_folder=str(tmp_path / "truth"),
-            marker_path="",
         )
     )
     everything = tuple(range(len(model.graph.operators)))

@@ -21,7 +21,7 @@ def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(t
     onnx.save(zoo.build("tiny"), path)
     before = import_model(path).record
     onnx.save(zoo.build("several"), path)
-    opening = OpenRequest(path, {}, "", "", sha256=before.sha256)
+    opening = OpenRequest(path, {}, "", sha256=before.sha256)
     build = BuildCover(
         model=path,
         shapes={},

@@ -6,17 +6,25 @@ Whom a process asks is noted with the time that the answer may take, for its par
 from __future__ import annotations
 
 import math
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from collage_engine.machine.faults import FaultTracker, RiskMarker
-from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerError, WorkerTimeout
+from collage_engine.machine.faults import OWN_RISK, RISK_BYTES, FaultTracker, RiskMarker
+from collage_engine.machine.worker import (
+    Worker,
+    WorkerCrashed,
+    WorkerError,
+    WorkerFault,
+    WorkerTimeout,
+    call_again,
+)
 from collage_engine.support.errors import CollageError, ToolchainError, ToolchainFault
 from collage_engine.support.time_limits import ANSWER_S, LEAST_S, WORK_S
 from collage_engine.toolchains import asking
@@ -126,20 +134,6 @@ def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) 
         assert "x is out of this run" in (new.failure or "")
 
 
-@pytest.fixture
-def marker(tmp_path: Path) -> Iterator[RiskMarker]:
-    made = RiskMarker(tmp_path / "marker", create=True)
-    yield made
-    asking.note_questions(None, lambda: math.inf)
-    made.close()
-
-
-@pytest.fixture
-def job(marker: RiskMarker) -> Callable[[float], None]:
-    """Return what begins a job that has so many seconds left."""
-    return lambda left_s: asking.note_questions(RiskMarker(marker.path), lambda: left_s)
-
-
 @pytest.mark.parametrize(
     ("left_s", "limit_s", "expected_s"),
     [
@@ -151,55 +145,101 @@ def job(marker: RiskMarker) -> Callable[[float], None]:
     ],
 )
 def test_an_answer_may_take_a_quarter_of_the_time_that_is_left(
-    marker, job, left_s: float, limit_s: float, expected_s: float
+    monkeypatch, left_s: float, limit_s: float, expected_s: float
 ) -> None:
-    job(left_s)
+    monkeypatch.setattr(asking, "job_left_s", lambda: left_s)
     with asking.asking("evil", limit_s):
-        at_risk = marker.get()
-        assert at_risk.limit_s == expected_s
+        at_risk = OWN_RISK.get()
+        assert at_risk is not None and at_risk.limit_s == expected_s
         assert at_risk.until_s == pytest.approx(time.monotonic() + expected_s, abs=5.0)
 
 
-def test_what_a_toolchain_raises_names_it(marker, job) -> None:
-    job(math.inf)
+def test_what_a_toolchain_raises_names_it() -> None:
     with pytest.raises(ToolchainFault, match=r"evil failed.*ValueError: no") as raised:
         asking.asked("evil", _raise)()
-    assert raised.value.toolchain == "evil" and marker.get() is None
+    assert raised.value.toolchain == "evil" and OWN_RISK.get() is None
 
 
 def _raise() -> None:
     raise ValueError("no")
 
 
-def stand_still(path: str) -> None:
+def misbehave(how: str) -> str:
     """Runs in the child."""
-    RiskMarker(path).set("evil", "standing still", 0.5)
-    time.sleep(600)
+    with OWN_RISK.during("evil", "standing still", 0.5 if how == "hang" else 600.0):
+        if how in ("hang", "exceed the call's time"):
+            time.sleep(600)
+        if how == "end":
+            os._exit(3)
+    return how
 
 
-def test_who_exceeds_its_time_is_ended_by_the_parent(marker) -> None:
-    with Worker(f"{__name__}:stand_still", marker=marker) as worker:
-        with pytest.raises(WorkerTimeout, match=r"no answer within 0\.5 s"):
-            worker.call(str(marker.path), timeout_s=60)
-        assert not worker.alive
-    at_risk = marker.get()
-    assert at_risk is not None and (at_risk.who, at_risk.doing) == ("evil", "standing still")
+@pytest.mark.parametrize(
+    ("how", "timeout_s", "expected"),
+    [
+        ("hang", 60.0, "gave no answer within 0.5 s while standing still"),
+        ("end", 60.0, "crashed while standing still: ended with status 3"),
+        ("exceed the call's time", 3.0, "gave no answer within 3 s"),
+    ],
+)
+def test_who_ends_its_process_or_exceeds_its_own_time_is_to_blame(how, timeout_s, expected) -> None:
+    with Worker(f"{__name__}:misbehave") as worker:
+        with pytest.raises(WorkerFault) as raised:
+            worker.call(how, timeout_s=timeout_s)
+        assert raised.value.how == expected and not worker.alive
+        assert worker.call("well") == "well"
+    at_risk = raised.value.at_risk
+    assert (at_risk.who if at_risk else None) == ("evil" if timeout_s == 60.0 else None)
+
+
+def test_a_call_is_made_again_without_whom_its_end_is_to_blame_on() -> None:
+    """One kill from outside is nobody's fault; a second one is as any other end."""
+    ends = [
+        WorkerCrashed("killed by SIGKILL", from_outside=True),
+        WorkerCrashed("killed by SIGSEGV"),
+        WorkerCrashed("killed by SIGKILL", from_outside=True),
+    ]
+    pending, left_out, prepared = list(ends), list[WorkerFault](), list[int]()
+
+    def call() -> str:
+        if pending:
+            raise pending.pop(0)
+        return "done"
+
+    def leave_out(fault: WorkerFault) -> bool:
+        left_out.append(fault)
+        return True
+
+    assert call_again(call, leave_out, lambda: prepared.append(len(pending))) == "done"
+    assert left_out == ends[1:] and prepared == [2, 1, 0]
+    pending = ends[1:]
+    with pytest.raises(WorkerCrashed, match="SIGSEGV"):
+        call_again(call)
 
 
 WRITES = """
 import sys
 from collage_engine.machine.faults import RiskMarker
-marker = RiskMarker(sys.argv[1])
+marker = RiskMarker(int(sys.argv[1]))
 for _ in range(100_000):
     marker.set("tvm", "", 60.0)
     marker.clear()
 """
 
 
-def test_who_reads_while_it_is_written_never_sees_an_end_that_nobody_set(tmp_path: Path) -> None:
+@pytest.fixture
+def shared() -> Iterator[int]:
+    """Yield a file in memory for a marker."""
+    descriptor = os.memfd_create("risk")
+    os.truncate(descriptor, RISK_BYTES)
+    yield descriptor
+    os.close(descriptor)
+
+
+def test_who_reads_while_it_is_written_never_sees_an_end_that_nobody_set(shared: int) -> None:
     """With zeros in between, one read of 70,000 said that the time was over."""
-    marker = RiskMarker(tmp_path / "marker", create=True)
-    writer = subprocess.Popen([sys.executable, "-c", WRITES, marker.path])
+    marker = RiskMarker(shared)
+    writer = subprocess.Popen([sys.executable, "-c", WRITES, str(shared)], pass_fds=[shared])
     late = []
     while writer.poll() is None:
         for _ in range(1000):
