@@ -77,26 +77,29 @@ def _for_cuda(function: Function, toolchain: Toolchain) -> Compiled:
     return CudaCompiled(function, toolchain, copies_wanted(weight_bytes(function), model, cache))
 
 
-def _timer(call: Callable[[], Any], evaluator: Callable[[int], Callable[[], float]]) -> Timer:
+def timer_of(owner: Any, symbol: str, *arguments: Any) -> Timer:
     """Return what times a single call, or several by TVM's evaluator, which adds 15 ns to each.
 
     Args:
-        call: Calls the compiled function once.
-        evaluator: ``evaluator(n)()`` is the mean of the seconds of ``n`` calls.
+        owner: A module or a virtual machine.
+        symbol: Name of its function.
+        arguments: What the function is called with.
     """
-    made: dict[int, Callable[[], float]] = {}
+    import tvm
 
-    def evaluate(n: int) -> float:
+    call, made = owner[symbol], dict[int, Any]()
+
+    def timed(n: int) -> float:
         if n == 1:
             # The evaluator calls once before it times, and would warm what is meant to be cold.
             start = time.perf_counter()
-            call()
+            call(*arguments)
             return time.perf_counter() - start
         if n not in made:
-            made[n] = evaluator(n)
-        return made[n]() * n
+            made[n] = owner.time_evaluator(symbol, tvm.cpu(), number=n, repeat=1)
+        return float(made[n](*arguments).results[0]) * n
 
-    return evaluate
+    return timed
 
 
 class ExternalCompiled(Compiled):
@@ -122,16 +125,8 @@ class ExternalCompiled(Compiled):
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time direct calls of the module on bound inputs; see ``Compiled``."""
-        import tvm
-
-        arguments = [*self._bind(inputs), *self._outputs]
-        call, module, symbol = self._call, self.module, self.function.symbol
-
-        def evaluator(n: int) -> Callable[[], float]:
-            measure = module.time_evaluator(symbol, tvm.cpu(), number=n, repeat=1)
-            return lambda: float(measure(*arguments).results[0])
-
-        return _timer(lambda: call(*arguments), evaluator)
+        arguments = (*self._bind(inputs), *self._outputs)
+        return timer_of(self.module, self.function.symbol, *arguments)
 
     def inside(self) -> dict[str, Any]:
         """Return what the toolchain says of its module."""
@@ -173,17 +168,9 @@ class NativeCompiled(Compiled):
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time a saved closure of ``main`` on bound inputs; see ``Compiled``."""
-        import tvm
-
         # A saved closure spares the dictionary look-ups and the copy of the return value.
         self.vm.save_function("main", "collage_timed", *self._bind(inputs), include_return=False)
-        vm, call = self.vm, self.vm["collage_timed"]
-
-        def evaluator(n: int) -> Callable[[], float]:
-            measure = vm.time_evaluator("collage_timed", tvm.cpu(), number=n, repeat=1)
-            return lambda: float(measure().results[0])
-
-        return _timer(lambda: call(), evaluator)
+        return timer_of(self.vm, "collage_timed")
 
     def inside(self) -> dict[str, Any]:
         """Return what the toolchain says of the lowered module."""

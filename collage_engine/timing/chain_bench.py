@@ -34,7 +34,12 @@ from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, MeasureError, fault_reason
-from collage_engine.timing.protocol import ProtocolSettings, TimedCall, time_interleaved
+from collage_engine.timing.protocol import (
+    NOTHING_DROPPED,
+    ProtocolSettings,
+    TimedCall,
+    time_interleaved,
+)
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -117,8 +122,6 @@ little work for a runtime to wake its threads. Waking them takes 5 to 20 µs eac
 in every process, and is part of what a partition itself takes: with 200 kB at two threads the same
 hand-over was measured as 0 to 13 µs, with 12.5 kB within 0.2 µs."""
 
-NOTHING_DROPPED = ProtocolSettings(worse=float("inf"), agreeing=0.0)
-"""Timing in which nothing is dropped and all time is used: all of the times are needed."""
 SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
 hundred times what the slowest toolchain takes."""
@@ -268,6 +271,7 @@ class ChainBench:
         import tvm
         from tvm import relax
 
+        from collage_engine.lowering.compile import timer_of
         from collage_engine.lowering.executable import build_module
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import assemble
@@ -295,15 +299,9 @@ class ChainBench:
         vm.save_function(
             "main", "collage_timed", tvm.runtime.tensor(self.input), include_return=False
         )
-        vm["collage_timed"]()
-        evaluators = {}
-
-        def time(calls: int) -> float:
-            if calls not in evaluators:
-                evaluators[calls] = vm.time_evaluator("collage_timed", tvm.cpu(), number=calls)
-            return float(evaluators[calls]().results[0]) * calls
-
-        return time
+        timer = timer_of(vm, "collage_timed")
+        timer(1)
+        return timer
 
     def _time(self, timed: Mapping[tuple[str, ...], TimedCall]) -> list[float]:
         """Return the microseconds of each chain's fastest sample.

@@ -1,30 +1,41 @@
-"""Bringing a value from one format to another is measured on this machine.
+"""Times what brings a value from one format, or one device, to another, in a child process.
 
-The kernels are those that a built placement calls. Each (type, from, to) is timed once, kept in
-the store per TVM, device and thread count, and given to the search for every value of that type.
+The kernels between formats are those that a built placement calls.
+
+Copies between an NVIDIA device and its host are timed as a placement pays them
+(``toolchains/runtime/host_src``): from and to pinned memory, on the one stream. To the host the
+wait until the value is there belongs to it; to the device, launching the CUDA graph that goes on
+there, which a partition on the host has interrupted. A copy of a few bytes and one of some
+megabytes give a cost per call and one per byte.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import ctypes
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from collage_engine.machine.worker import WorkerError, call_in_child
-from collage_engine.records.format import conversion_constant, stored_type
+from collage_engine.machine.cuda_runtime import WARM_S, CudaRuntime
+from collage_engine.records.format import (
+    TO_DEVICE,
+    TO_HOST,
+    byte_constant,
+    call_constant,
+    conversion_constant,
+    stored_type,
+)
 from collage_engine.records.graph import TensorType
-from collage_engine.records.versions import MEASURING_PROTOCOL
-from collage_engine.store.keys import KeyContext, constant_name
-from collage_engine.store.store import Store
-from collage_engine.support.errors import MeasureError
-from collage_engine.support.time_limits import WORK_S, Flag
-from collage_engine.timing.chain_bench import NOTHING_DROPPED
-from collage_engine.timing.protocol import TimedCall, time_interleaved
+from collage_engine.timing.protocol import NOTHING_DROPPED, ProtocolSettings, time_interleaved
 from collage_engine.toolchains.registry import format_converter
-from collage_engine.toolchains.sources import source_hash
 
-JOB = "collage_engine.timing.conversions:run_job"
-"""The function that the child runs."""
+SMALL, LARGE = 256, 4 << 20
+"""Bytes of the two copies that a line is drawn through; chosen: a copy of next to nothing, and one
+that the bus bounds."""
+_TO_HOST, _TO_DEVICE = 2, 1
+"""cudaMemcpyKind"""
 
 Conversion = tuple[TensorType, str, str]
 """Logical type, from format, to format."""
@@ -38,62 +49,7 @@ class ConversionRequest:
     threads: int
 
 
-def conversion_constants(
-    conversions: Iterable[Conversion],
-    threads: int,
-    context: KeyContext,
-    *,
-    store: Store,
-    env: Mapping[str, str] | None = None,
-    cancel: Flag | None = None,
-    on_measuring: Callable[[], None] = lambda: None,
-    job: str = JOB,
-) -> dict[str, float]:
-    """Return what conversions cost, from the store or measured now.
-
-    Args:
-        conversions: logical type, from format, to format.
-        threads: of the kernels.
-        context: what measurements depend on here.
-        store: where known costs are, and new ones are kept.
-        env: the child's variables.
-        cancel: ends the child when it is set.
-        on_measuring: called when some are not stored yet.
-        job: the child's work; tests give another one.
-
-    Returns:
-        Microseconds by ``records.format.conversion_constant``.
-
-    Raises:
-        MeasureError: they cannot be measured.
-    """
-    wanted = {conversion_constant(*each): each for each in conversions}
-    about = [
-        threads,
-        source_hash(type(format_converter())),
-        context.tvm_version,
-        context.target,
-        context.fingerprint,
-        MEASURING_PROTOCOL,
-    ]
-    place = constant_name("conversions", about)
-    known: dict[str, float] = dict(store.constant(place) or {})
-    missing = tuple(each for name, each in wanted.items() if name not in known)
-    if missing:
-        on_measuring()
-        request = ConversionRequest(missing, threads)
-        try:
-            known |= call_in_child(job, request, timeout_s=WORK_S, cancel=cancel, env=env)
-        except WorkerError as error:
-            raise MeasureError(f"conversion costs could not be measured: {error}") from error
-        store.put_constant(place, known)
-    return {name: known[name] for name in wanted}
-
-
-# ---------------------------------------------------------------------- in the child
-
-
-def run_job(request: ConversionRequest) -> dict[str, float]:
+def time_conversions(request: ConversionRequest) -> dict[str, float]:
     """Build the kernels of all conversions as one module and time them in interleaved rounds.
 
     Args:
@@ -105,6 +61,8 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     import tvm
 
     from collage_engine.kernels.stack_buffers import PIPELINE
+    from collage_engine.lowering.compile import timer_of
+    from collage_engine.lowering.tensors import empty
     from collage_engine.lowering.virtual_machine import build_target, use_threads
 
     writer, functions = format_converter(), dict[str, Any]()
@@ -114,10 +72,12 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
         functions[symbol] = kernel.with_attr("global_symbol", symbol)
     module = tvm.tirx.build(tvm.IRModule(functions), build_target(), PIPELINE)
     use_threads(request.threads)
-    timed = [
-        _timed_call(module, symbol, each)
-        for symbol, each in zip(functions, request.conversions, strict=True)
-    ]
+    timed = []
+    for symbol, (kind, source, target) in zip(functions, request.conversions, strict=True):
+        arguments = [empty(stored_type(kind, name)) for name in (source, target)]
+        for tensor in arguments:
+            tensor.copyfrom(tensor.numpy() * 0)  # pages of its own, and no numbers that are slow
+        timed.append(timer_of(module, symbol, *arguments))
     timings = time_interleaved(timed, NOTHING_DROPPED)
     return {
         conversion_constant(*each): timing.median * 1e6
@@ -125,21 +85,73 @@ def run_job(request: ConversionRequest) -> dict[str, float]:
     }
 
 
-def _timed_call(module: Any, symbol: str, conversion: Conversion) -> TimedCall:
-    """Return what times calls of a conversion."""
-    import tvm
+def time_copies(settings: ProtocolSettings = NOTHING_DROPPED) -> dict[str, float]:
+    """Time copies in this process, which loads the CUDA runtime."""
+    from collage_engine.lowering.virtual_machine import load_cuda
 
-    from collage_engine.lowering.tensors import empty
+    load_cuda()
+    return measured(CudaRuntime(), settings)
 
-    kind, source, target = conversion
-    arguments = [empty(stored_type(kind, name)) for name in (source, target)]
-    for tensor in arguments:
-        tensor.copyfrom(tensor.numpy() * 0)  # pages of its own, and no numbers that are slow
-    evaluators: dict[int, Any] = {}
 
-    def time(calls: int) -> float:
-        if calls not in evaluators:
-            evaluators[calls] = module.time_evaluator(symbol, tvm.cpu(), number=calls, repeat=1)
-        return float(evaluators[calls](*arguments).results[0]) * calls
+def measured(
+    cuda: CudaRuntime,
+    settings: ProtocolSettings = NOTHING_DROPPED,
+    clock: Callable[[], float] = time.perf_counter,
+) -> dict[str, float]:
+    """Return the constants of copies, by any runtime that answers like CUDA's."""
+    pair = _Pair(cuda)
+    found: dict[str, float] = {}
+    for direction, work in ((TO_HOST, pair.to_host), (TO_DEVICE, pair.to_device)):
 
-    return time
+        def timed(size: int, calls: int, work: Callable[[int], None] = work) -> float:
+            start = clock()
+            for _ in range(calls):
+                work(size)
+            return clock() - start
+
+        warm_s = 0.0
+        while warm_s < WARM_S:
+            warm_s += timed(LARGE, 1)
+        timings = time_interleaved(
+            [partial(timed, SMALL), partial(timed, LARGE)], settings, clock=clock
+        )
+        small, large = (timing.median * 1e6 for timing in timings)
+        per_byte = max(0.0, large - small) / (LARGE - SMALL)
+        found[byte_constant(direction)] = per_byte
+        found[call_constant(direction)] = max(0.0, small - SMALL * per_byte)
+    return found
+
+
+class _Pair:
+    """Memory on either side, a stream, and a graph that does next to nothing."""
+
+    def __init__(self, cuda: CudaRuntime) -> None:
+        self._cuda = cuda
+        self._device, self._host = ctypes.c_void_p(), ctypes.c_void_p()
+        size = ctypes.c_size_t(LARGE)
+        library: Any = cuda.library
+        cuda.check(library.cudaMalloc(ctypes.byref(self._device), size), "allocating on the device")
+        cuda.check(library.cudaMallocHost(ctypes.byref(self._host), size), "pinning memory")
+        self._stream = cuda.stream()
+        self._graph = cuda.capture(self._stream, self._nothing)
+
+    def _nothing(self) -> None:
+        status = self._cuda.library.cudaMemsetAsync(
+            self._device, ctypes.c_int(0), ctypes.c_size_t(4), self._stream
+        )
+        self._cuda.check(status, "setting memory")
+
+    def _copy(self, to: ctypes.c_void_p, source: ctypes.c_void_p, size: int, kind: int) -> None:
+        status = self._cuda.library.cudaMemcpyAsync(
+            to, source, ctypes.c_size_t(size), ctypes.c_int(kind), self._stream
+        )
+        self._cuda.check(status, "copying")
+
+    def to_host(self, size: int) -> None:
+        self._copy(self._host, self._device, size, _TO_HOST)
+        self._cuda.synchronize()
+
+    def to_device(self, size: int) -> None:
+        self._copy(self._device, self._host, size, _TO_DEVICE)
+        self._cuda.launch(self._graph, self._stream)
+        self._cuda.synchronize()

@@ -46,6 +46,8 @@ COMPARED_FROM = 6
 """Rounds from which on samples are compared: the fewest of which the 20th and the 80th percentile
 leave one out at either end."""
 DEFAULTS = ProtocolSettings()
+NOTHING_DROPPED = ProtocolSettings(worse=math.inf, agreeing=0.0)
+"""Timing in which nothing is dropped and all time is used: all of the times are needed."""
 
 
 @dataclass

@@ -1,7 +1,8 @@
-"""Launches and hand-overs are measured once per machine, versions and threads.
+"""Launches, hand-overs, copies and conversions are measured once per machine and versions.
 
-A child process builds and times chains of one-operator partitions (``chain_bench``). What they tell
-is kept in the store for each device, the versions of the toolchains, and the number of threads.
+A child process builds and times chains of one-operator partitions (``chain_bench``), another one
+copies and conversions (``conversions``). What they tell is kept in the store under what it depends
+on: the device, the versions of TVM and of the toolchains, and the number of threads.
 
 A toolchain may crash the child, hang, take its memory or be far too slow. Before anything of a
 toolchain runs, the child notes it (``machine.faults``): when the child ends early, the toolchain at
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from collage_engine.candidates.menu import Menu, threads_of
@@ -24,94 +25,27 @@ from collage_engine.machine.worker import (
     WorkerFault,
     WorkerTimeout,
     call_again,
+    call_in_child,
 )
 from collage_engine.planning.conversions import wanted_conversions
-from collage_engine.records.format import HOST, PAIR, pair_name
+from collage_engine.records.format import HOST, PAIR, conversion_constant, pair_name
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
-from collage_engine.support.errors import MeasureError
 from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
 from collage_engine.timing.chain_bench import HandoverRequest, LeftOut
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.conversions import conversion_constants
-from collage_engine.timing.copies import copy_constants
+from collage_engine.timing.conversions import Conversion, ConversionRequest
+from collage_engine.timing.protocol import NOTHING_DROPPED
+from collage_engine.toolchains.registry import format_converter
+from collage_engine.toolchains.sources import source_hash
 
-JOB = "collage_engine.timing.chain_bench:run_job"
-"""The function that the child runs."""
-
-
-def measured_constants(
-    instances: Sequence[ToolchainInstance],
-    context: KeyContext,
-    *,
-    store: Store,
-    env: Mapping[str, str] | None = None,
-    cancel: Flag | None = None,
-    on_measuring: Callable[[], None] = lambda: None,
-    on_left_out: Callable[[str], None] = lambda text: None,
-    left_s: float = math.inf,
-    job: str = JOB,
-) -> dict[str, float]:
-    """Return what launches and hand-overs cost, from the store or measured now.
-
-    Measured between toolchains, with the first instance of each; what holds for a toolchain is
-    given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung or
-    was far too slow in it, has no pairs.
-
-    Args:
-        instances: of all toolchains.
-        context: what measurements depend on here.
-        store: where known costs are, and new ones are kept.
-        env: the child's variables.
-        cancel: ends the child when it is set.
-        on_measuring: called when they are not stored yet.
-        on_left_out: takes a sentence about each toolchain that is left out, and why.
-        left_s: seconds that the run has left.
-        job: the child's work; tests give another one.
-
-    Returns:
-        Microseconds of ``launch`` and ``pair:<instance>:<instance>``. Nothing where the child ended
-        early through nobody's fault.
-    """
-    default: dict[str, ToolchainInstance] = {}
-    for instance in instances:
-        default.setdefault(instance.toolchain, instance)
-    parts = [
-        [i.id, i.threads, i.precision, context.versions.get(n, ""), context.sources.get(n, "")]
-        for n, i in sorted(default.items())
-    ]
-    about = [
-        "small values, fastest samples, with who is left out",  # what is measured, and how
-        parts,
-        context.tvm_version,
-        context.target,
-        context.fingerprint,
-        MEASURING_PROTOCOL,
-    ]
-    name = constant_name("transitions", about)
-    known = store.constant(name)
-    if known is None:
-        on_measuring()
-        step_s = within_budget(ANSWER_S, left_s)
-        try:
-            found = _measured(tuple(default.values()), job, env, cancel, step_s)
-        except WorkerError as error:
-            on_left_out(
-                f"transition costs could not be measured: {error}; in this run they are not known"
-            )
-            return {}
-        known = [found.us, found.left_out]
-        if found.lasting:
-            store.put_constant(name, known)
-    us, left_out = known
-    for toolchain, reason in left_out.items():
-        on_left_out(
-            f"what {toolchain} takes to hand over values is not known: measuring it, it {reason}"
-        )
-    return spread(us, instances)
+TRANSITIONS = "collage_engine.timing.chain_bench:run_job"
+CONVERSIONS = "collage_engine.timing.conversions:time_conversions"
+COPIES = "collage_engine.timing.conversions:time_copies"
+"""The functions that children run."""
 
 
 @dataclass
@@ -140,41 +74,159 @@ class _Measured:
         return True
 
 
-def _measured(
-    instances: Sequence[ToolchainInstance],
-    job: str,
-    env: Mapping[str, str] | None,
-    cancel: Flag | None,
-    step_s: float,
-) -> _Measured:
-    """Measure in a child, and again in another one each time a toolchain ends it.
+@dataclass(frozen=True, kw_only=True)
+class ConstantsBench:
+    """Measures constants of this machine in child processes, each once.
 
-    Of two toolchains that end it in a chain of both, the later one is left out.
-
-    Args:
-        instances: One of each toolchain.
-        job: The child's work.
-        env: The child's variables.
-        cancel: Ends the child when it is set.
-        step_s: Seconds that one step of the child may take.
-
-    Raises:
-        WorkerError: The child ended early while no toolchain was at risk, or the time is over.
-        Cancelled: The user stopped it.
+    Attributes:
+        context: What measurements depend on here.
+        store: Where known constants are, and new ones are kept.
+        env: The children's variables.
+        cancel: Ends a child when it is set.
+        warn: Takes a sentence about what cannot be measured.
+        now: Takes a few words on what is measured, where it is not in the store.
+        left_s: Seconds that the run has left.
     """
-    deadline, found = time.monotonic() + WORK_S, _Measured()
 
-    def ask() -> dict[str, float]:
-        left = tuple(i for i in instances if i.toolchain not in found.left_out)
-        if not left:
-            return {}
-        request, left_s = HandoverRequest(left, step_s=step_s), deadline - time.monotonic()
-        us: dict[str, float] = child.call(request, max(0.0, left_s), cancel, found.hear)
-        return us
+    context: KeyContext
+    store: Store
+    env: Mapping[str, str] | None = None
+    cancel: Flag | None = None
+    warn: Callable[[str], None] = lambda text: None
+    now: Callable[[str], None] = lambda text: None
+    left_s: float = math.inf
 
-    with Worker(job, env=env, name="collage-transitions") as child:
-        found.us = call_again(ask, found.leave_out)
-    return found
+    def transitions(
+        self, instances: Sequence[ToolchainInstance], job: str = TRANSITIONS
+    ) -> dict[str, float]:
+        """Return what launches and hand-overs cost.
+
+        Measured between toolchains, with the first instance of each; what holds for a toolchain is
+        given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung
+        or was far too slow in it, has no pairs.
+
+        Args:
+            instances: Of all toolchains.
+            job: The child's work; tests give another one.
+
+        Returns:
+            Microseconds of ``launch`` and ``pair:<instance>:<instance>``. Nothing where the child
+            ended early through nobody's fault.
+        """
+        default: dict[str, ToolchainInstance] = {}
+        for instance in instances:
+            default.setdefault(instance.toolchain, instance)
+        versions, sources = self.context.versions, self.context.sources
+        parts = [
+            [i.id, i.threads, i.precision, versions.get(n, ""), sources.get(n, "")]
+            for n, i in sorted(default.items())
+        ]
+        about = "small values, fastest samples, with who is left out"  # what is measured, and how
+        name = self._name("transitions", about, parts)
+        known = self.store.constant(name)
+        if known is None:
+            self.now("hand-over costs of this machine, once")
+            try:
+                found = self._without_culprits(tuple(default.values()), job)
+            except WorkerError as error:
+                return self._not_known("transition costs", error)
+            known = [found.us, found.left_out]
+            if found.lasting:
+                self.store.put_constant(name, known)
+        us, left_out = known
+        for toolchain, reason in left_out.items():
+            self.warn(
+                f"what {toolchain} takes to hand over values is not known: measuring it, it "
+                f"{reason}"
+            )
+        return spread(us, instances)
+
+    def copies(self) -> dict[str, float]:
+        """Return what copies between device and host cost, by the names of ``records.format``."""
+        name = constant_name("copies", [self.context.fingerprint, MEASURING_PROTOCOL])
+        known: dict[str, float] | None = self.store.constant(name)
+        if known is None:
+            what = "copies between device and host"
+            known = self._measured(what, COPIES, NOTHING_DROPPED)
+            if known:
+                self.store.put_constant(name, known)
+        return known
+
+    def conversions(
+        self, conversions: Iterable[Conversion], threads: int, job: str = CONVERSIONS
+    ) -> dict[str, float]:
+        """Return what conversions cost.
+
+        Args:
+            conversions: Logical type, from format, to format.
+            threads: Of the kernels.
+            job: The child's work; tests give another one.
+
+        Returns:
+            Microseconds by ``records.format.conversion_constant``; nothing where some cannot be
+            measured.
+        """
+        wanted = {conversion_constant(*each): each for each in conversions}
+        name = self._name("conversions", threads, source_hash(type(format_converter())))
+        known: dict[str, float] = dict(self.store.constant(name) or {})
+        missing = tuple(each for key, each in wanted.items() if key not in known)
+        if missing:
+            what = "conversions between formats on this machine"
+            found = self._measured(what, job, ConversionRequest(missing, threads))
+            if not found:
+                return {}
+            known |= found
+            self.store.put_constant(name, known)
+        return {key: known[key] for key in wanted}
+
+    def _name(self, what: str, *about: object) -> str:
+        """Return the name in the store of constants that depend on TVM and the processor, too."""
+        context = self.context
+        rest = [context.tvm_version, context.target, context.fingerprint, MEASURING_PROTOCOL]
+        return constant_name(what, [*about, *rest])
+
+    def _measured(self, what: str, job: str, request: object) -> dict[str, float]:
+        """Return constants that a child measures; none, after a warning, where it cannot."""
+        self.now(f"{what}, once")
+        try:
+            found: dict[str, float] = call_in_child(
+                job, request, timeout_s=WORK_S, cancel=self.cancel, env=self.env
+            )
+        except WorkerError as error:
+            return self._not_known(what, error)
+        return found
+
+    def _not_known(self, what: str, error: WorkerError) -> dict[str, float]:
+        self.warn(f"{what} could not be measured: {error}; in this run they are not known")
+        return {}
+
+    def _without_culprits(self, instances: Sequence[ToolchainInstance], job: str) -> _Measured:
+        """Measure in a child, and again in another one each time a toolchain ends it.
+
+        Of two toolchains that end it in a chain of both, the later one is left out.
+
+        Args:
+            instances: One of each toolchain.
+            job: The child's work.
+
+        Raises:
+            WorkerError: The child ended early while no toolchain was at risk, or the time is over.
+            Cancelled: The user stopped it.
+        """
+        deadline, found = time.monotonic() + WORK_S, _Measured()
+        step_s = within_budget(ANSWER_S, self.left_s)
+
+        def ask() -> dict[str, float]:
+            left = tuple(i for i in instances if i.toolchain not in found.left_out)
+            if not left:
+                return {}
+            request, left_s = HandoverRequest(left, step_s=step_s), deadline - time.monotonic()
+            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel, found.hear)
+            return us
+
+        with Worker(job, env=self.env, name="collage-transitions") as child:
+            found.us = call_again(ask, found.leave_out)
+        return found
 
 
 def spread(
@@ -225,47 +277,20 @@ def transition_constants(
     # Between partitions of the device alone; to and from the host it is copies that cost.
     instances = [source.instance for source in menu.sources if not source.host]
     toolchains = dict.fromkeys(instance.toolchain for instance in instances)
-    env = measuring_environment(toolchains, threads_of(settings))
-    constants = measured_constants(
-        instances,
-        menu.keys,
+    threads = threads_of(settings)
+    bench = ConstantsBench(
+        context=menu.keys,
         store=open_model.store,
-        env=env,
+        env=measuring_environment(toolchains, threads),
         cancel=control.cancelled,
-        on_measuring=lambda: now("hand-over costs of this machine, once"),
-        on_left_out=control.warn,
+        warn=control.warn,
+        now=now,
         left_s=control.left_s(),
     )
-    if len(instances) < len(menu.sources):
-        constants |= _or_nothing(
-            control,
-            lambda: copy_constants(
-                menu.keys,
-                store=open_model.store,
-                env=env,
-                cancel=control.cancelled,
-                on_measuring=lambda: now("copies between device and host, once"),
-            ),
-        )
     wanted = wanted_conversions(open_model.model.graph.record, menu.candidates)
-    return constants | _or_nothing(
-        control,
-        lambda: conversion_constants(
-            (each for of_one in wanted.values() for each in of_one if HOST not in each),
-            threads_of(settings),
-            menu.keys,
-            store=open_model.store,
-            env=env,
-            cancel=control.cancelled,
-            on_measuring=lambda: now("conversions between formats on this machine, once"),
-        ),
-    )
-
-
-def _or_nothing(control: RunControl, measure: Callable[[], dict[str, float]]) -> dict[str, float]:
-    """Return constants; none, after a warning, where they cannot be measured."""
-    try:
-        return measure()
-    except MeasureError as error:
-        control.warn(f"{error}; in this run they are not known")
-        return {}
+    between_formats = [each for of_one in wanted.values() for each in of_one if HOST not in each]
+    return {
+        **bench.transitions(instances),
+        **(bench.copies() if len(instances) < len(menu.sources) else {}),
+        **bench.conversions(between_formats, threads),
+    }

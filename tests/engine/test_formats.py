@@ -25,7 +25,7 @@ from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.child import OpenRequest
-from collage_engine.timing.conversions import ConversionRequest, run_job
+from collage_engine.timing.conversions import ConversionRequest, time_conversions
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
 from tests.support.artifact_cases import sample_of
@@ -272,7 +272,7 @@ def test_conversions_are_timed():
     kind = TensorType((1, 64, 28, 28), "float32")
     small = TensorType((1, 8, 4, 4), "float32")
     wanted = ((kind, PLAIN, NHWC), (kind, NHWC, PLAIN), (small, NHWC, PLAIN))
-    found = run_job(ConversionRequest(wanted, 1))
+    found = time_conversions(ConversionRequest(wanted, 1))
     assert set(found) == {conversion_constant(*each) for each in wanted}
     assert all(us > 0 for us in found.values())
     assert (

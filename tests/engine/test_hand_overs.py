@@ -20,7 +20,7 @@ from collage_engine.store.store import Store
 from collage_engine.timing import transitions
 from collage_engine.timing.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
 from collage_engine.timing.protocol import ProtocolSettings
-from collage_engine.timing.transitions import measured_constants, spread
+from collage_engine.timing.transitions import ConstantsBench, spread
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
 
@@ -54,9 +54,10 @@ def test_all_instances_of_a_toolchain_share_its_constants():
 def test_measured_once_per_machine_versions_and_threads(tmp_path):
     job = f"{__name__}:pretend"
     with Store(tmp_path / "m.db") as store:
-        first = measured_constants([A, A2, B], context(), store=store, job=job)
+        bench = ConstantsBench(context=context(), store=store)
+        first = bench.transitions([A, A2, B], job)
         broken = f"{__name__}:fall_over"
-        assert measured_constants([A, A2, B], context(), store=store, job=broken) == first
+        assert bench.transitions([A, A2, B], broken) == first
         more = ToolchainInstance(toolchain="a", threads=2)
         for instance, other in (
             (A, context(versions={"a": "2"})),
@@ -64,9 +65,8 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
             (more, context()),
         ):
             told: list[str] = []
-            found = measured_constants(
-                [instance, B], other, store=store, job=broken, on_left_out=told.append
-            )
+            other_bench = ConstantsBench(context=other, store=store, warn=told.append)
+            found = other_bench.transitions([instance, B], broken)
             assert found == {} and len(told) == 1
             assert "transition costs could not be measured: SystemExit: 3" in told[0]
 
@@ -114,10 +114,8 @@ def measured_beside(
     monkeypatch.setattr(transitions, "ANSWER_S", 8.0)
     told: list[str] = []
     others = [ToolchainInstance(toolchain=name) for name in names]
-    found = measured_constants(
-        [A, *others], context(), store=store, job=job, on_left_out=told.append
-    )
-    return found, told
+    bench = ConstantsBench(context=context(), store=store, warn=told.append)
+    return bench.transitions([A, *others], job), told
 
 
 def test_toolchains_that_misbehave_are_named_and_left_out_one_by_one(tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ from collage_engine.lowering.virtual_machine import device_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.timing.copies import run_job
+from collage_engine.timing.conversions import time_copies
 from tests.support.covers import candidate_on
 from tests.support.written import written
 
@@ -55,6 +55,6 @@ def test_a_placement_with_a_partition_on_the_host_runs_from_its_export(
 
 def test_copies_between_host_and_device_are_timed(device_alone: FileLock) -> None:
     with device_alone:
-        found = run_job(9)
+        found = time_copies()
     for way in ("to-host", "to-device"):
         assert found[f"copy:{way}:call"] > 0 and found[f"copy:{way}:byte"] > 0

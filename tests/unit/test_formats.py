@@ -27,7 +27,8 @@ from collage_engine.records.format import (
 from collage_engine.records.graph import TensorType
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
-from collage_engine.timing.conversions import ConversionRequest, conversion_constants
+from collage_engine.timing.conversions import ConversionRequest
+from collage_engine.timing.transitions import ConstantsBench
 from tests.support.candidates import data_of, row
 from tests.support.graphs import GraphBuilder, instance
 
@@ -163,16 +164,10 @@ def test_costs_of_conversions_do_not_depend_on_which_toolchains_a_run_names(
 
     def found(sources: dict[str, str]) -> dict[str, float]:
         context = KeyContext(tvm_version="t", target="c", fingerprint="f", sources=sources)
-        return conversion_constants(
-            [WANTED],
-            1,
-            context,
-            store=store,
-            on_measuring=lambda: measured.append("now"),
-            job=f"{__name__}:canned",
-        )
+        bench = ConstantsBench(context=context, store=store, now=measured.append)
+        return bench.conversions([WANTED], 1, f"{__name__}:canned")
 
     with Store(tmp_path / "store.db") as store:
         first = found({"tvm": "1", "onednn": "2"})
         assert found({"onednn": "2"}) == first == {conversion_constant(*WANTED): 3.0}
-    assert measured == ["now"]
+    assert len(measured) == 1

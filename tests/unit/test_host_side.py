@@ -38,7 +38,7 @@ from collage_engine.records.format import (
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.timing.copies import LARGE, SMALL, measured
+from collage_engine.timing.conversions import LARGE, SMALL, measured
 from tests.support.candidates import data_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
@@ -236,7 +236,7 @@ class Runtime:
 
 def test_copies_are_timed_by_call_and_by_byte() -> None:
     runtime = Runtime()
-    found = measured(CudaRuntime(runtime), rounds=3, clock=lambda: runtime.clock)
+    found = measured(CudaRuntime(runtime), clock=lambda: runtime.clock)
     assert found[byte_constant(TO_HOST)] == pytest.approx(1e-3)
     assert found[byte_constant(TO_DEVICE)] == pytest.approx(2e-3)
     assert found[call_constant(TO_HOST)] == pytest.approx(7.0)
