@@ -1,1 +1,0 @@
-"""Hostile files, made by structure-aware mutations; see ``tests/fuzz/campaign.py``."""
