@@ -171,12 +171,13 @@ def _passing(graph: OperatorGraph) -> list[int]:
 def _section(
     graph: OperatorGraph, name: str, parent: str | None, run: Sequence[tuple[int, Group | None]]
 ) -> Group:
-    """Return boxes side by side as a group, called ``0–24 · Conv ×9`` or ``layer.0 – layer.2``."""
+    """Return boxes side by side as a group, called ``Conv ×9 · 0–24`` or ``layer.0 – layer.2``."""
     members: list[int] = []
     for node, group in run:
         members += graph.nodes[node] if group is None else group.members
     (first, first_group), (last, last_group) = run[0], run[-1]
-    label = f"{first}–{last} · {graph.content(members)}"
+    # What is in it first: a box cuts what is too long for it.
+    label = f"{graph.content(members)} · {first}–{last}"
     if first_group is not None and last_group is not None:
         label = f"{first_group.label} – {last_group.label}"
     return Group(name, label, "section", tuple(sorted(members)), parent)
