@@ -185,7 +185,6 @@ class LostMeasuring(Measuring):
 @pytest.fixture
 def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
-    monkeypatch.setattr(measure, "busy", lambda: None)
     monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
     monkeypatch.setattr(measure, "make_ready", lambda *_: None)
 

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 
 from collage_engine.candidates.menu import Menu
-from collage_engine.machine.device import busy
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import ProblemData
@@ -59,9 +58,6 @@ def measure_candidates(
         Cancelled: The user stopped the run.
     """
     data = _with_costs_of(task.previous, data)
-    noisy = busy()
-    if noisy:
-        control.warn(f"at the beginning of measuring: {noisy}")
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
         seconds = race.clock.for_step_s if has_answer else race.clock.to_improve_s
