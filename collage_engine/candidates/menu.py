@@ -232,6 +232,7 @@ def _menu(
     graph = model.graph
     states = [_in_this_run(state, faults) for state in _states(settings, target, probing)]
     by_name = {state.name: state for state in states}
+    _check_target(states, target)
     on_target, beside = _chosen_toolchains(by_name, settings, target, faults)
     threads = threads_of(settings)
     strict = settings.strict_nan
@@ -300,6 +301,18 @@ def _in_this_run(state: ToolchainState, faults: FaultTracker) -> ToolchainState:
     if reason is None:
         return state
     return msgspec.structs.replace(state, available=False, reason=reason)
+
+
+def _check_target(states: Sequence[ToolchainState], target: TargetChoice) -> None:
+    """Raise ``ToolchainError`` where something is missing that a toolchain needs for the target.
+
+    A run would go on without it, and find out much later that some operators run nowhere.
+    """
+    for state in states:
+        if state.available and state.reason and not state.serves(target.kind):
+            raise ToolchainError(
+                f"{state.title} does not run on {target.kind} here: {state.reason}"
+            )
 
 
 def _chosen_toolchains(

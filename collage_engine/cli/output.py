@@ -85,8 +85,10 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
         made.add(title, state.name, state.version or "–", targets, devices, known)
     show(made.table)
     for state in states:
-        if not state.available:
+        if not state.available or state.reason:
             what = "has no device here" if state.builds else "is missing"
+            if state.available:
+                what = "serves no other target here"
             say(f"{state.title or state.name} {what}: {state.reason or 'its probe gave no reason'}")
             if state.install:
                 say(f"  to use it: {state.install}")

@@ -126,7 +126,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     except Exception as error:
         reason = short_reason(error)
         raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
-    renamed = getattr(executable, "names", {})  # an executable for a device keeps their names
+    names = executable.names
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
         users = [f for f in functions if name in f.instance.runtimes]
@@ -140,7 +140,8 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     about = BuiltModule(
         parts=tuple(cover[position] for position in order),
         kernels=tuple(
-            Kernel(name=renamed.get(c.kernel, c.kernel), part=c.partition) for c in assembled.calls
+            Kernel(name=names.get(call.kernel, call.kernel), part=call.partition)
+            for call in assembled.calls
         ),
         libraries=tuple(libraries.values()),
         environment=environment_of(cover, threads, spin),

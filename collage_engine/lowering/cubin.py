@@ -9,14 +9,13 @@ Compiled code is kept between processes and runs, with the processor's (``kernel
 
 from __future__ import annotations
 
-import ctypes
 import struct
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
 
 from collage_engine.lowering.kernel_cache import digest_of, keep_kernel, read_kernel
-from collage_engine.support.errors import ToolchainError, compiler_reason
-from collage_engine.toolchains.runtime.cuda import cuda_includes, nvrtc
+from collage_engine.machine.processes import on_all_processors
+from collage_engine.support.errors import ToolchainError
+from collage_engine.toolchains.runtime.cuda import by_nvrtc, nvrtc
 
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
@@ -35,15 +34,59 @@ def compile_cubin(source: str, architecture: str) -> bytes:
         ToolchainError: There is no compiler, or it refuses the source; the sentence has its first
             error.
     """
-    libraries = nvrtc()
-    if not libraries:
-        raise ToolchainError("no CUDA compiler: pip install nvidia-cuda-nvrtc")
-    key = digest_of("cubin", str(libraries[0].stat().st_size), architecture, source)
+    source = with_own_integers(source)
+    compilers = [str(library.stat().st_size) for library in nvrtc()]
+    key = digest_of("cubin", *compilers, architecture, source)
     code = read_kernel(key)
     if code is None:
-        code = _by_nvrtc(libraries, source, architecture)
+        code = by_nvrtc(source, architecture)
         keep_kernel(key, code)
     return code
+
+
+INTEGERS = """
+typedef signed char int8_t;
+typedef short int16_t;
+typedef int int32_t;
+typedef long long int64_t;
+typedef unsigned char uint8_t;
+typedef unsigned short uint16_t;
+typedef unsigned int uint32_t;
+typedef unsigned long long uint64_t;
+#define __asm__ asm
+#define __volatile__ volatile
+"""
+"""What kernels need of that part of TVM's preamble which is for nvrtc."""
+
+
+def with_own_integers(source: str) -> str:
+    """Return source of TVM's whose preamble includes no header of CCCL.
+
+    TVM takes integer types from there. Reading the headers takes 0.45 s of processor time for every
+    kernel, nine tenths of what compiling a small one takes.
+    """
+    before, head, rest = source.partition("#ifdef __CUDACC_RTC__\n  #include <cuda/std/cstdint>")
+    _, middle, after = rest.partition("#else\n")
+    _, end, after = after.partition("#endif\n")
+    return before + INTEGERS + after if head and middle and end else source
+
+
+def compile_cubins(sources: Sequence[str], architecture: str) -> list[bytes]:
+    """Return the cubins of sources, those that are not kept compiled on all processors.
+
+    Args:
+        sources: The sources.
+        architecture: The device's architecture.
+
+    Raises:
+        ToolchainError: The compiler refuses one; see ``compile_cubin``.
+    """
+
+    def compile_one(number: int) -> None:
+        compile_cubin(sources[number], architecture)
+
+    on_all_processors(compile_one, len(sources))
+    return [compile_cubin(source, architecture) for source in sources]
 
 
 def compile_for_tvm(architecture: str) -> None:
@@ -70,43 +113,10 @@ _compiles_for: list[str] = []
 """The architecture that ``compile_for_tvm`` was last called with; empty: it was not called."""
 
 
-def _by_nvrtc(libraries: Sequence[Path], source: str, architecture: str) -> bytes:
-    path, *builtins = libraries
-    for each in builtins:
-        ctypes.CDLL(str(each))  # it looks for them by name, where only a system has them
-    library = ctypes.CDLL(str(path))
-    program = ctypes.c_void_p()
-    options = [
-        f"--gpu-architecture={architecture}",
-        "--std=c++17",
-        "-default-device",
-        *(f"-I{folder}" for folder in cuda_includes()),
-    ]
-    names = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
-    if library.nvrtcCreateProgram(
-        ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
-    ):
-        raise ToolchainError("nvrtc could not start")
-    try:
-        status = library.nvrtcCompileProgram(program, len(options), names)
-        size = ctypes.c_size_t()
-        if status:
-            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
-            log = ctypes.create_string_buffer(size.value)
-            library.nvrtcGetProgramLog(program, log)
-            raise ToolchainError(
-                f"nvrtc refuses the kernels: {compiler_reason(log.value.decode())}"
-            )
-        library.nvrtcGetCUBINSize(program, ctypes.byref(size))
-        code = ctypes.create_string_buffer(size.value)
-        library.nvrtcGetCUBIN(program, code)
-        return code.raw
-    finally:
-        library.nvrtcDestroyProgram(ctypes.byref(program))
-
-
 def with_cubins(
-    blob: bytes, architecture: str, compile_: Callable[[str, str], bytes] = compile_cubin
+    blob: bytes,
+    architecture: str,
+    compile_: Callable[[Sequence[str], str], list[bytes]] = compile_cubins,
 ) -> bytes:
     """Return a packed blob of imported modules in which CUDA source is replaced by compiled code.
 
@@ -117,52 +127,47 @@ def with_cubins(
     Args:
         blob: The bytes of the blob.
         architecture: The device's architecture, such as ``sm_90a``.
-        compile_: Compiles a source for an architecture.
+        compile_: Compiles sources for an architecture.
 
     Raises:
         ToolchainError: A source does not compile, or cannot be found in the blob.
     """
-    done = bytearray(blob[8:])
-    head = struct.pack("<Q", len(KIND)) + KIND
-    start = 0
-    while (found := done.find(head, start)) >= 0:
-        at = found + len(head)
-        (size,) = struct.unpack_from("<Q", done, at)
-        payload = bytes(done[at + 8 : at + 8 + size])
-        start = at
-        if len(payload) != size:
-            continue  # the same bytes by chance, inside another module
-        changed = _compiled_payload(payload, architecture, compile_)
-        if changed is None:
-            continue
-        done[at : at + 8 + size] = struct.pack("<Q", len(changed)) + changed
-        start = at + 8 + len(changed)
-    return struct.pack("<Q", len(done)) + bytes(done)
+    modules = list(_source_modules(blob))
+    codes = compile_([source for *_, source in modules], architecture)
+    pieces, end = [], 8
+    for (begin, after, table, _), code in zip(modules, codes, strict=True):
+        pieces += [blob[end:begin], _field(_field(b"cubin") + table + _field(code))]
+        end = after
+    return _field(b"".join([*pieces, blob[end:]]))
 
 
-def _compiled_payload(
-    payload: bytes, architecture: str, compile_: Callable[[str, str], bytes]
-) -> bytes | None:
-    """Return a CUDA module's bytes with the source compiled; None when these are not such bytes."""
-    head = struct.pack("<Q", len(SOURCE)) + SOURCE
-    if not payload.startswith(head):
-        return None
+def _field(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
+
+
+def _source_modules(blob: bytes) -> Iterator[tuple[int, int, bytes, str]]:
+    """Yield the CUDA modules of a blob that carry source.
+
+    Each is where its bytes and their length begin and end, its table of kernels, and its source.
+    """
+    kind = _field(KIND)
+    start = 8
+    while (found := blob.find(kind, start)) >= 0:
+        start = begin = found + len(kind)
+        (size,) = struct.unpack_from("<Q", blob, begin)
+        after = begin + 8 + size
+        payload = blob[begin + 8 : after]
+        # Else the same bytes by chance, inside another module, or one that is compiled.
+        if len(payload) == size and payload.startswith(_field(SOURCE)):
+            yield begin, after, *_table_and_source(payload)
+            start = after
+
+
+def _table_and_source(payload: bytes) -> tuple[bytes, str]:
+    """Return the table of kernels and the source of a CUDA module's bytes."""
     # The code is the last field: its length leads to the very end of the payload.
-    marker = payload.find(b'extern "C"')
-    if marker < 0:
-        return None
-    for at in range(marker - 8, len(head) - 1, -1):
+    for at in range(payload.find(b'extern "C"') - 8, 7 + len(SOURCE), -1):
         (size,) = struct.unpack_from("<Q", payload, at)
         if at + 8 + size == len(payload):
-            table = payload[len(head) : at]
-            source = payload[at + 8 :].decode()
-            code = compile_(source, architecture)
-            format_ = b"cubin"
-            return (
-                struct.pack("<Q", len(format_))
-                + format_
-                + table
-                + struct.pack("<Q", len(code))
-                + code
-            )
+            return payload[8 + len(SOURCE) : at], payload[at + 8 :].decode()
     raise ToolchainError("the kernels' source cannot be found in TVM's module")

@@ -1,7 +1,7 @@
 """Builds executables of TVM's virtual machine from modules of scheduled kernels.
 
-For a processor an executable is linked from kernels that are compiled one by one and kept
-(``kernel_cache.py``).
+Kernels are compiled one by one, on all processors, and kept (``kernel_cache.py``), so that one is
+compiled once for all modules that hold it: machine code for a processor, a cubin for a device.
 
 TVM's own pipeline for CUDA begins by legalising, fusing and scheduling. Here all of that is done;
 fused once more, two scheduled kernels of neighbouring partitions would become one function with
@@ -11,8 +11,10 @@ Only TVM's passes from there on are run.
 
 from __future__ import annotations
 
+import json
 import struct
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +22,36 @@ import tvm
 import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
+from tvm.tirx.build import codegen_build, split_host_device_mods
 
 from collage_engine.lowering.kernel_cache import compiled_kernels, with_kernel_names
 from collage_engine.lowering.link import link_shared
 from collage_engine.lowering.virtual_machine import build_target
+from collage_engine.machine.processes import on_all_processors
 from collage_engine.toolchains.base import MODULES
 
 
-def build_module(module: Any, architecture: str) -> Any:
+def build_module(module: Any, architecture: str) -> Executable:
     """Build a Relax module into an executable of TVM's virtual machine.
 
     Args:
         module: The module.
         architecture: The CUDA architecture; empty: this machine's processor.
     """
-    target = build_target(architecture)
-    if not architecture:
-        return HostExecutable(module, target)
-    return relax.build(module, target, relax_pipeline=_pipeline(target))
+    return Executable(module, build_target(architecture), on_device=bool(architecture))
 
 
-class HostExecutable(vm_build.VMExecutable):  # type: ignore[misc,unused-ignore]
-    """An executable for a processor, linked from kept kernels.
+class Executable(vm_build.VMExecutable):  # type: ignore[misc,unused-ignore]
+    """An executable that is linked from kept kernels.
 
     Attributes:
         names: What kernels are called in it, by their names in the module of which it was built.
     """
 
-    def __init__(self, module: Any, target: Any) -> None:
+    def __init__(self, module: Any, target: Any, on_device: bool) -> None:
         """Lower the module, and compile those of its kernels that are not kept."""
         with target:
-            lowered = relax.get_pipeline("default")(module)
+            lowered = (_device_pipeline if on_device else relax.get_pipeline("default"))(module)
         self._lowered, self.names = with_kernel_names(lowered, target)
         self._target = target
         functions = {
@@ -58,21 +59,26 @@ class HostExecutable(vm_build.VMExecutable):  # type: ignore[misc,unused-ignore]
             for variable, function in self._lowered.functions_items()
             if isinstance(function, tirx.PrimFunc)
         }
-        self._kernels = compiled_kernels(functions, target)
-        libraries = [static_library(*kernel) for kernel in self._kernels.items()]
-        for other in libraries[1:]:
-            libraries[0].import_module(other)
-        super().__init__(self._linked_to(libraries[0] if libraries else None))
+        self._objects: dict[str, bytes] = {}
+        if on_device:
+            library = _device_library(functions, target) if functions else None
+        else:
+            self._objects = compiled_kernels(functions, target)
+            libraries = [static_library(*kernel) for kernel in self._objects.items()]
+            for other in libraries[1:]:
+                libraries[0].import_module(other)
+            library = libraries[0] if libraries else None
+        super().__init__(self._linked_to(library))
         self._running: Any = None
 
     def jit(self, **_: Any) -> Any:
         """Return it as a module that runs in this process."""
-        if not self._kernels:
+        if not self._objects:
             return self.mod
         if self._running is None:
             with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
-                objects = [Path(folder) / f"{name}.o" for name in self._kernels]
-                for file, code in zip(objects, self._kernels.values(), strict=True):
+                objects = [Path(folder) / f"{name}.o" for name in self._objects]
+                for file, code in zip(objects, self._objects.values(), strict=True):
                     file.write_bytes(code)
                 library = Path(folder) / "kernels.so"
                 link_shared(str(library), list(map(str, objects)), ())
@@ -85,6 +91,47 @@ class HostExecutable(vm_build.VMExecutable):  # type: ignore[misc,unused-ignore]
         builder = relax.ExecBuilder()
         vm_build._vmcodegen(builder, self._lowered)
         return vm_build._ffi_api.VMLink(builder, self._target, library, external, {})
+
+
+def _device_library(kernels: Mapping[str, Any], target: Any) -> Any:
+    """Return the library that launches kernels, each of which is a module of its own.
+
+    TVM would write all kernels into one CUDA source, which is compiled anew for every placement.
+    """
+    passes, for_host, for_device = tirx.get_default_tir_pipeline(target)
+    renamed = {name: _with_numbered_parameters(kernel) for name, kernel in kernels.items()}
+    parts = passes(tirx.transform.BindTarget(target)(tvm.IRModule(renamed)))
+    host, on_device = split_host_device_mods(parts)
+    sources = [
+        tvm.IRModule({variable: function})
+        for of_target in on_device.values()
+        for variable, function in for_device()(of_target).functions_items()
+    ]
+
+    def module_of(number: int) -> Any:
+        return codegen_build(sources[number], target)
+
+    # With a device TVM has each compiled as soon as it is written (``cubin.compile_for_tvm``).
+    on_all_processors(module_of, len(sources))
+    library = codegen_build(for_host()(host), target.host)
+    for number in range(len(sources)):
+        library.import_module(module_of(number))
+    return library
+
+
+def _with_numbered_parameters(kernel: Any) -> Any:
+    """Return a kernel whose parameters are called by their position.
+
+    TVM writes their names into the source and orders them by name; equal kernels have equal source
+    only where these do not depend on the module.
+    """
+    stored = json.loads(tvm.ir.save_json(kernel))
+    nodes = stored["nodes"]
+    parameters = nodes[nodes[stored["root_index"]]["data"]["params"]]["data"]
+    for position, index in enumerate(parameters):
+        nodes[index]["data"]["name"] = len(nodes)
+        nodes.append({"type": "ffi.String", "data": f"p{position:03}"})
+    return tvm.ir.load_json(json.dumps(stored))
 
 
 def static_library(name: str, code: bytes) -> Any:
@@ -100,19 +147,16 @@ def static_library(name: str, code: bytes) -> Any:
     return load(b"".join(fields))
 
 
-def _pipeline(target: Any) -> Any:
+def _device_pipeline(module: Any) -> Any:
+    """Return a module of scheduled kernels, lowered until code can be generated."""
     from tvm.relax.backend.cuda import pipeline as cuda
     from tvm.s_tir import dlight
 
-    @tvm.transform.module_pass(opt_level=0)  # type: ignore[untyped-decorator,unused-ignore]
-    def lowered(module: Any, _: Any) -> Any:
-        with target:
-            passes = [
-                # For the stand-in of a module without kernels; ours say that they are scheduled.
-                dlight.ApplyDefaultSchedule(dlight.gpu.Fallback()),
-                *cuda.dataflow_lower_passes(target),
-                *cuda.finalize_passes(target),
-            ]
-            return tvm.transform.Sequential(passes)(module)
-
-    return lowered
+    target = tvm.target.Target.current()
+    passes = [
+        # For the stand-in of a module without kernels; ours say that they are scheduled.
+        dlight.ApplyDefaultSchedule(dlight.gpu.Fallback()),
+        *cuda.dataflow_lower_passes(target),
+        *cuda.finalize_passes(target),
+    ]
+    return tvm.transform.Sequential(passes)(module)

@@ -132,7 +132,7 @@ def with_kernel_names(module: Any, target: Any) -> tuple[Any, dict[str, str]]:
 
     Args:
         module: The module, lowered so far that its machine code can be generated.
-        target: TVM's target, a processor.
+        target: TVM's target.
 
     Returns:
         The module, and the new name of each kernel by its old one.

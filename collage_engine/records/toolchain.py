@@ -141,7 +141,7 @@ class ToolchainState(msgspec.Struct, frozen=True, kw_only=True):
     available: bool
     version: str | None = None
     reason: str | None = None
-    """A sentence on why the toolchain is not available; None when it is."""
+    """A sentence on why it is not available, or not for one of its targets; None when it is."""
     late: bool = False
     """Whether it is not available for now only, since its probe was not waited for."""
     fault: bool = False

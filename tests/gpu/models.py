@@ -1,116 +1,149 @@
-"""The models of the benchmark on the device, in single and half precision."""
+"""Models of the benchmark on the device, as users of PyTorch write them, with random weights.
+
+A module is made anew wherever it is needed: the same seed gives the same weights, so that the
+exported file and the subjects of the comparison compute the same.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, numpy_helper, shape_inference
 
-from tests.zoo import light
-from tests.zoo.net import Net
-from tests.zoo.text import bert, gpt2
-from tests.zoo.vision import mobilenet_v2
+SEED = 0
+TOKENS = 128
+"""Positions of the language models."""
 
 
-def resnext50(size: int = 224, classes: int = 1000, groups: int = 32) -> ModelProto:
-    """ResNeXt-50 32×4d (Xie 2017)."""
-    net = Net("resnext50", opset=13, seed=40)
+def _image(size: int = 224) -> dict[str, Any]:
+    import torch
 
-    def conv(
-        x: str,
-        taken: int,
-        given: int,
-        kernel: int,
-        *,
-        stride: int = 1,
-        group: int = 1,
-        gain: float = 2.0,
-    ) -> str:
-        x = net.conv(x, taken, given, kernel, stride=stride, group=group, bias=False, gain=gain)
-        return net.batch_norm(x, given)
-
-    x = net.op("Relu", conv(net.input("image", [1, 3, size, size]), 3, 64, 7, stride=2))
-    x = net.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
-    channels = 64
-    for stage, blocks in enumerate((3, 4, 6, 3)):
-        inner, outer = 128 << stage, 256 << stage
-        for block in range(blocks):
-            stride = 2 if stage and not block else 1
-            y = net.op("Relu", conv(x, channels, inner, 1))
-            y = net.op("Relu", conv(y, inner, inner, 3, stride=stride, group=groups))
-            y = conv(y, inner, outer, 1, gain=0.7)
-            if not block:
-                x = conv(x, channels, outer, 1, stride=stride, gain=1.0)
-            x = net.op("Relu", net.op("Add", y, x))
-            channels = outer
-    x = net.op("Flatten", net.op("GlobalAveragePool", x), axis=1)
-    weights = net.weight(classes, channels, gain=1.0)
-    net.output(net.op("Gemm", x, weights, net.vector(classes), transB=1))
-    return net.model()
+    return {"x": torch.randn(1, 3, size, size)}
 
 
-def dcgan(noise: int = 100, width: int = 64) -> ModelProto:
-    """DCGAN's generator (Radford 2016): five transposed convolutions to a 64² image."""
-    net = Net("dcgan", opset=13, seed=41)
-    x, taken = net.input("noise", [1, noise, 1, 1]), noise
-    for given, stride, pad in ((8, 1, 0), (4, 2, 1), (2, 2, 1), (1, 2, 1)):
-        weights = net.weight(taken, given * width, 4, 4, fan_in=4 * taken, gain=2.0)
-        x = net.op(
-            "ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[stride] * 2, pads=[pad] * 4
-        )
-        x = net.op("Relu", net.batch_norm(x, given * width))
-        taken = given * width
-    weights = net.weight(taken, 3, 4, 4, fan_in=4 * taken, gain=1.0)
-    x = net.op("ConvTranspose", x, weights, kernel_shape=[4, 4], strides=[2, 2], pads=[1] * 4)
-    net.output(net.op("Tanh", x))
-    return net.model()
+def _tokens(vocabulary: int) -> dict[str, Any]:
+    import torch
+
+    tokens = torch.randint(0, vocabulary, (1, TOKENS))
+    return {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
 
 
-MODELS: dict[str, Callable[[], ModelProto]] = {
-    "resnet50": lambda: light("resnet50"),
-    "bert_base": lambda: bert(layers=12, length=128, hidden=768, heads=12, vocabulary=30522),
-    "resnext50": resnext50,
-    "mobilenet_v2": mobilenet_v2,
-    "gpt2": lambda: gpt2(layers=12, length=64, hidden=768, heads=12, vocabulary=50257),
-    "dcgan": dcgan,
+def _transformer(kind: str, **sizes: Any) -> tuple[Any, dict[str, Any]]:
+    """A model of transformers whose attention is PyTorch's ``scaled_dot_product_attention``."""
+    import transformers
+
+    config = getattr(transformers, f"{kind}Config")(attn_implementation="sdpa", **sizes)
+    config.return_dict = False
+    if hasattr(config, "use_cache"):
+        config.use_cache = False
+    return getattr(transformers, f"{kind}Model")(config), _tokens(config.vocab_size)
+
+
+def _vision(name: str) -> tuple[Any, dict[str, Any]]:
+    import torchvision
+
+    return getattr(torchvision.models, name)(), _image()
+
+
+def _convnext() -> tuple[Any, dict[str, Any]]:
+    import timm
+
+    return timm.create_model("convnext_tiny"), _image()
+
+
+def _unet_block(
+    channels: int = 320, size: int = 32, text: int = 768, heads: int = 8
+) -> tuple[Any, dict[str, Any]]:
+    """A residual block and a transformer block at the first level of Stable Diffusion's U-Net."""
+    import torch
+    from torch import nn
+    from torch.nn import functional
+
+    class Attention(nn.Module):
+        def __init__(self, given: int) -> None:
+            super().__init__()
+            self.query = nn.Linear(channels, channels, bias=False)
+            self.key = nn.Linear(given, channels, bias=False)
+            self.value = nn.Linear(given, channels, bias=False)
+            self.result = nn.Linear(channels, channels)
+
+        def forward(self, x: Any, given: Any) -> Any:
+            parts = (self.query(x), self.key(given), self.value(given))
+            q, k, v = (p.unflatten(-1, (heads, -1)).transpose(1, 2) for p in parts)
+            y = functional.scaled_dot_product_attention(q, k, v)
+            return self.result(y.transpose(1, 2).flatten(2))
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norms = nn.ModuleList(nn.GroupNorm(32, channels) for _ in range(3))
+            self.convs = nn.ModuleList(
+                nn.Conv2d(channels, channels, 3, padding=1) for _ in range(2)
+            )
+            self.time = nn.Linear(1280, channels)
+            self.layers = nn.ModuleList(nn.LayerNorm(channels) for _ in range(3))
+            self.own, self.cross = Attention(channels), Attention(text)
+            self.gate = nn.Linear(channels, 8 * channels)
+            self.down = nn.Linear(4 * channels, channels)
+
+        def forward(self, image: Any, time: Any, words: Any) -> Any:
+            y = self.convs[0](functional.silu(self.norms[0](image)))
+            y = y + self.time(functional.silu(time))[:, :, None, None]
+            image = image + self.convs[1](functional.silu(self.norms[1](y)))
+            x = self.norms[2](image).flatten(2).transpose(1, 2)
+            normed = self.layers[0](x)
+            x = x + self.own(normed, normed)
+            x = x + self.cross(self.layers[1](x), words)
+            value, gate = self.gate(self.layers[2](x)).chunk(2, dim=-1)
+            x = x + self.down(value * functional.gelu(gate))
+            return image + x.transpose(1, 2).unflatten(2, (size, size))
+
+    inputs = (torch.randn(1, channels, size, size), torch.randn(1, 1280), torch.randn(1, 77, text))
+    return Block(), dict(zip(("image", "time", "words"), inputs, strict=True))
+
+
+MODELS: dict[str, Callable[[], tuple[Any, dict[str, Any]]]] = {
+    "bert_base": lambda: _transformer("Bert"),
+    "resnet50": lambda: _vision("resnet50"),
+    "qwen2": lambda: _transformer(
+        "Qwen2",
+        hidden_size=896,
+        intermediate_size=4864,
+        num_hidden_layers=8,
+        num_attention_heads=14,
+        num_key_value_heads=2,
+    ),
+    "vit_b_16": lambda: _vision("vit_b_16"),
+    "gpt2": lambda: _transformer("GPT2"),
+    "convnext_tiny": _convnext,
+    "unet_block": _unet_block,
+    "efficientnet_b0": lambda: _vision("efficientnet_b0"),
 }
 """In the order in which the figures are wanted."""
 
 
-def build(name: str, precision: str) -> ModelProto:
-    """A model whose floats are float32 or float16, inputs and outputs too."""
-    model = MODELS[name]()
-    return model if precision == "float32" else half(model)
+def module_of(name: str, precision: str) -> tuple[Any, dict[str, Any]]:
+    """Return a module in evaluation mode and its inputs, on the processor, in a precision."""
+    import torch
+
+    torch.manual_seed(SEED)
+    module, inputs = MODELS[name]()
+    kind = getattr(torch, precision)
+    inputs = {n: v.to(kind) if v.is_floating_point() else v for n, v in inputs.items()}
+    return module.eval().to(kind), inputs
 
 
-LARGEST_HALF = 65504.0
+def export(name: str, precision: str, file: Path) -> None:
+    """Write a model as PyTorch's exporter does, and its inputs beside it (``.npz``)."""
+    import torch
 
-
-def half(model: ModelProto) -> ModelProto:
-    """The model with float16 wherever it had float32."""
-    _halve(model.graph)
-    model.graph.ClearField("value_info")
-    return shape_inference.infer_shapes(model)
-
-
-def _halve(graph: GraphProto) -> None:
-    for weight in graph.initializer:
-        weight.CopyFrom(_half_tensor(weight))
-    for value in (*graph.input, *graph.output):
-        kind = value.type.tensor_type
-        if kind.elem_type == TensorProto.FLOAT:
-            kind.elem_type = TensorProto.FLOAT16
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.type == AttributeProto.TENSOR:
-                attribute.t.CopyFrom(_half_tensor(attribute.t))
-            elif attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT:
-                attribute.i = TensorProto.FLOAT16
-
-
-def _half_tensor(tensor: TensorProto) -> TensorProto:
-    if tensor.data_type != TensorProto.FLOAT:
-        return tensor
-    array = np.clip(numpy_helper.to_array(tensor), -LARGEST_HALF, LARGEST_HALF)
-    return numpy_helper.from_array(array.astype(np.float16), tensor.name)
+    module, inputs = module_of(name, precision)
+    names = list(inputs)
+    with torch.inference_mode():
+        torch.onnx.export(
+            module, (), file, kwargs=inputs, input_names=names, dynamo=True, external_data=False
+        )
+    arrays = {n: v.numpy() for n, v in inputs.items()}
+    np.savez(file.with_suffix(".npz"), **arrays)

@@ -1,7 +1,8 @@
 """What is timed against each other in the benchmark: one process each, which sleeps between rounds.
 
 A process of its own keeps a crash, a library's version and a spoilt device to one of them. All are
-timed alike: some calls in a row, then a wait for the device, by the wall's clock.
+timed alike: some calls in a row, then a wait for the device, by the wall's clock. PyTorch's are
+replayed from a CUDA graph of the whole call, which costs no more than its kernels.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 import msgspec
 import numpy as np
+
+from tests.gpu.models import module_of
 
 COLLAGE, EAGER, COMPILED = "Collage", "torch eager", "torch.compile max-autotune"
 JOB = "tests.gpu.subjects:Subject"
@@ -29,6 +32,7 @@ class Open(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     artifact: str
     model: str
+    precision: str
     device: str = "cuda"
 
 
@@ -68,11 +72,11 @@ class Subject:
 
     def _open(self, request: Open) -> Opened:
         folder = Path(request.artifact)
-        truth = dict(np.load(folder / "sample_output.npz"))
+        truth = np.load(folder / "sample_output.npz")
         make = _artifact if request.subject == COLLAGE else _torch
         self._call, self._wait, results, notes, versions = make(request, folder)
         error = max(
-            _relative(found, truth[name]) for name, found in zip(truth, results, strict=True)
+            _relative(result, truth[name]) for name, result in zip(truth, results, strict=True)
         )
         if not error <= TF32_MATTERS:
             raise RuntimeError(f"wrong numbers: relative error {error:.2g}")
@@ -82,8 +86,8 @@ class Subject:
 Made = tuple[Callable[[], Any], Callable[[], None], list[np.ndarray], list[str], dict[str, str]]
 
 
-def _relative(found: np.ndarray, truth: np.ndarray) -> float:
-    y, r = np.asarray(found, np.float64), np.asarray(truth, np.float64)
+def _relative(result: np.ndarray, truth: np.ndarray) -> float:
+    y, r = np.asarray(result, np.float64), np.asarray(truth, np.float64)
     return float(np.abs(y - r).max() / max(np.abs(r).max(), 1e-30))
 
 
@@ -103,8 +107,10 @@ def _artifact(request: Open, folder: Path) -> Made:
 
 
 def _torch(request: Open, folder: Path) -> Made:
-    """Eager mode, replayed from a CUDA graph where it can be captured, or compiled."""
-    import onnx2torch
+    """The module that was exported, made anew with the same weights; eager or compiled.
+
+    ``max-autotune`` is asked to leave CUDA graphs to us: its own copy the inputs in every call.
+    """
     import torch
 
     # The same arithmetic for all: convolutions of float32 would be rounded to tf32 by default.
@@ -113,9 +119,11 @@ def _torch(request: Open, folder: Path) -> Made:
     torch.set_float32_matmul_precision("highest")
     torch.backends.cudnn.benchmark = True
     device = torch.device(request.device)
-    module = onnx2torch.convert(request.model).eval().to(device)
-    arrays = np.load(folder / "sample_input.npz")
-    inputs = [torch.from_numpy(arrays[name]).to(device) for name in _input_names(request.model)]
+    module, own = module_of(request.model, request.precision)
+    module = module.to(device)
+    sample = np.load(folder / "sample_input.npz")
+    inputs = {name: torch.from_numpy(sample[name]).to(device) for name in own}
+    versions = {"torch": torch.__version__, "cudnn (torch)": str(torch.backends.cudnn.version())}
 
     def wait() -> None:
         if device.type == "cuda":
@@ -123,38 +131,31 @@ def _torch(request: Open, folder: Path) -> Made:
 
     run: Callable[..., Any] = module
     if request.subject == COMPILED:
-        run = torch.compile(module, mode="max-autotune", dynamic=False)
+        run = torch.compile(module, mode="max-autotune-no-cudagraphs", dynamic=False)
 
     def call() -> Any:
         with torch.inference_mode():
-            found = run(*inputs)
-            return found if isinstance(found, (list, tuple)) else [found]
+            return run(**inputs)
 
-    results = [value.float().cpu().numpy() for value in call()]
-    for _ in range(3):
-        call()
-    wait()
+    given = call()
+    given = given if isinstance(given, tuple | list) else (given,)
+    results = [value.float().cpu().numpy() for value in given]
     notes: list[str] = []
-    found = call
-    if request.subject == EAGER and device.type == "cuda":
-        found = _captured(call, notes)  # max-autotune makes graphs of its own
-    versions = {"torch": torch.__version__, "cudnn (torch)": str(torch.backends.cudnn.version())}
-    return found, wait, results, notes, versions
-
-
-def _input_names(model: str) -> list[str]:
-    """The names of the inputs of an ONNX file, in its order."""
-    import onnx
-
-    graph = onnx.load(model, load_external_data=False).graph
-    weights = {tensor.name for tensor in graph.initializer}
-    return [value.name for value in graph.input if value.name not in weights]
+    if device.type == "cuda":
+        return _captured(call, notes), wait, results, notes, versions
+    return call, wait, results, notes, versions
 
 
 def _captured(call: Callable[[], Any], notes: list[str]) -> Callable[[], Any]:
     """The call replayed from a CUDA graph; itself where it cannot be captured."""
     import torch
 
+    aside = torch.cuda.Stream()  # libraries make what they need on the stream of the first calls
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     try:
         with torch.cuda.graph(graph):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,9 +30,9 @@ def blob(*modules: bytes) -> bytes:
     return struct.pack("<Q", len(body)) + body
 
 
-def compile_(source: str, architecture: str) -> bytes:
-    assert source.encode() == SOURCE
-    return f"code for {architecture}".encode()
+def compile_(sources: Sequence[str], architecture: str) -> list[bytes]:
+    assert all(source.encode() == SOURCE for source in sources)
+    return [f"code for {architecture}".encode() for _ in sources]
 
 
 def test_source_becomes_cubin_in_place() -> None:
@@ -64,7 +65,7 @@ def test_compiled_code_is_kept_between_processes(
 ) -> None:
     compiled: list[str] = []
 
-    def compile_now(libraries: list[Path], source: str, architecture: str) -> bytes:
+    def compile_now(source: str, architecture: str) -> bytes:
         compiled.append(architecture)
         return f"{source} for {architecture}".encode()
 
@@ -72,7 +73,7 @@ def test_compiled_code_is_kept_between_processes(
     library.write_bytes(b"1")
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(cubin, "nvrtc", lambda: [library])
-    monkeypatch.setattr(cubin, "_by_nvrtc", compile_now)
+    monkeypatch.setattr(cubin, "by_nvrtc", compile_now)
     for _ in range(2):
         assert cubin.compile_cubin("a", "sm_90a") == b"a for sm_90a"
     assert compiled == ["sm_90a"]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import importlib.metadata
+import re
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -23,7 +25,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
-from collage_engine.support.errors import ToolchainError, UnsupportedError
+from collage_engine.support.errors import ToolchainError, UnsupportedError, compiler_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import (
@@ -129,6 +131,87 @@ def nvrtc() -> list[Path]:
     except ToolchainError:
         return []
     return [library, *sorted(library.parent.glob("libnvrtc-builtins.so.13.*"))]
+
+
+def by_nvrtc(source: str, architecture: str) -> bytes:
+    """Compile CUDA source for an architecture.
+
+    Returns:
+        The cubin.
+
+    Raises:
+        ToolchainError: There is no compiler, or it refuses the source; the sentence has its first
+            error.
+    """
+    libraries = nvrtc()
+    if not libraries:
+        raise ToolchainError(f"no CUDA compiler: pip install {NVRTC_WHEELS[0]}")
+    path, *builtins = libraries
+    for each in builtins:
+        ctypes.CDLL(str(each))  # it looks for them by name, where only a system has them
+    library = ctypes.CDLL(str(path))
+    program = ctypes.c_void_p()
+    options = [
+        f"--gpu-architecture={architecture}",
+        "--std=c++17",
+        "-default-device",
+        *(f"-I{folder}" for folder in cuda_includes()),
+    ]
+    names = (ctypes.c_char_p * len(options))(*(o.encode() for o in options))
+    if library.nvrtcCreateProgram(
+        ctypes.byref(program), source.encode(), b"kernels.cu", 0, None, None
+    ):
+        raise ToolchainError("nvrtc could not start")
+    try:
+        status = library.nvrtcCompileProgram(program, len(options), names)
+        size = ctypes.c_size_t()
+        if status:
+            library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+            log = ctypes.create_string_buffer(size.value)
+            library.nvrtcGetProgramLog(program, log)
+            raise ToolchainError(
+                f"nvrtc refuses the kernels: {compiler_reason(log.value.decode())}"
+            )
+        library.nvrtcGetCUBINSize(program, ctypes.byref(size))
+        code = ctypes.create_string_buffer(size.value)
+        library.nvrtcGetCUBIN(program, code)
+        return code.raw
+    finally:
+        library.nvrtcDestroyProgram(ctypes.byref(program))
+
+
+HEADERS = {
+    "float32": (),
+    "float16": ("cuda_fp16.h",),
+    "bfloat16": ("cuda_bf16.h",),
+    "float16 on tensor cores": ("cuda_fp16.h", "mma.h"),
+}
+"""The headers that TVM's kernels include, by what they compute in."""
+PACKAGE_OF = {"nv/": "nvidia-cuda-cccl", "cuda/std/": "nvidia-cuda-cccl", "crt/": "nvidia-cuda-crt"}
+"""The package of a header that CUDA's own include, by the folder; the others are the runtime's."""
+
+
+def against_kernels(architecture: str) -> str | None:
+    """Return why one kernel of each kind does not compile here, and the package that is missing.
+
+    Args:
+        architecture: The device's architecture.
+
+    Returns:
+        A sentence; None where all compile.
+    """
+    for kind, headers in HEADERS.items():
+        includes = "".join(f"#include <{header}>\n" for header in headers)
+        try:
+            by_nvrtc(f'{includes}extern "C" __global__ void kernel() {{}}', architecture)
+        except ToolchainError as error:
+            missing = re.search(r'open source file "([^"]+)"', str(error))
+            if missing is None:
+                return f"its kernels in {kind} do not compile: {error}"
+            packages = [p for begin, p in PACKAGE_OF.items() if missing[1].startswith(begin)]
+            package = (packages or RUNTIME_WHEELS)[0]
+            return f"its kernels in {kind} need {missing[1]}: pip install {package}"
+    return None
 
 
 def device_state(

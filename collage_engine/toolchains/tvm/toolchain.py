@@ -107,13 +107,18 @@ class TvmToolchain(Toolchain):
         if not tvm.runtime.enabled("llvm"):
             return missing(f"apache-tvm {version} was built without LLVM")
         from collage_engine.machine.cuda import cuda_probe
+        from collage_engine.toolchains.runtime.cuda import against_kernels
 
-        devices = ("cpu", *(device.record().name for device in cuda_probe().devices))
+        devices = cuda_probe().devices
+        reason = against_kernels(devices[0].architecture) if devices else None
+        usable = devices if reason is None else ()
         return ToolchainState(
             name=self.name,
             available=True,
             version=version,
-            devices=devices,
+            reason=reason,
+            devices=("cpu", *(device.record().name for device in usable)),
+            targets=self.about.targets if reason is None else ("cpu",),
             builds=True,
         )
 
