@@ -69,13 +69,6 @@ int OnnxType(const std::string& dtype) {
   return found->second;
 }
 
-// Memory that somebody else owns.
-struct Borrowed {
-  void* data;
-  void AllocData(DLTensor* tensor) const { tensor->data = data; }
-  void FreeData(DLTensor*) const {}
-};
-
 // Has a library stay until the process ends. The host closes this one with its session, and a module
 // those that it names; what they registered with TVM's runtime, and threads, would be left.
 void Stay(const std::string& library) {
@@ -127,7 +120,7 @@ class Kernel {
         before_(collage::PrivateRegions()),
         model_(OwnArtifact().folder, OwnArtifact().manifest) {
     for (const Value& value : OwnArtifact().inputs) {
-      types_.push_back(ffi::StringToDLDataType(ffi::String(value.dtype)));
+      inputs_.push_back(collage::NewTensor(value.shape, ffi::StringToDLDataType(ffi::String(value.dtype))));
     }
   }
 
@@ -135,9 +128,8 @@ class Kernel {
 
   void Compute(void* context) {
     std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<ffi::Tensor> inputs;
-    for (size_t i = 0; i < types_.size(); ++i) inputs.push_back(Input(context, i));
-    const std::vector<ffi::Tensor> outputs = model_.Outputs(model_.Call(inputs));
+    for (size_t i = 0; i < inputs_.size(); ++i) Fill(context, i);
+    const std::vector<ffi::Tensor> outputs = model_.Outputs(model_.Call(inputs_));
     if (outputs.size() != OwnArtifact().outputs.size()) Fail("the model returned another number of outputs");
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (!outputs[i].IsContiguous()) Fail("an output is not contiguous");
@@ -154,8 +146,8 @@ class Kernel {
   }
 
  private:
-  // An input as a tensor: the host's own memory, or a copy where that is aligned less than TVM wants.
-  ffi::Tensor Input(void* context, size_t i) {
+  // Copies an input into the model's own tensor, which is aligned as TVM wants it; the host's seldom are.
+  void Fill(void* context, size_t i) {
     const Value& about = OwnArtifact().inputs[i];
     void* value = nullptr;
     void* data = nullptr;
@@ -164,13 +156,7 @@ class Kernel {
       Fail("the input '" + about.name + "' has another shape than the model takes");
     }
     Check(api_, Call(api_, collage::kGetTensorMutableData, value, &data));
-    if (reinterpret_cast<uintptr_t>(data) % 64 == 0) {
-      const ffi::Shape shape(about.shape.begin(), about.shape.end());
-      return ffi::Tensor::FromNDAlloc(Borrowed{data}, shape, types_[i], DLDevice{kDLCPU, 0});
-    }
-    ffi::Tensor copy = collage::NewTensor(about.shape, types_[i]);
-    std::memcpy(copy.data_ptr(), data, ffi::GetDataSize(copy));
-    return copy;
+    std::memcpy(inputs_[i].data_ptr(), data, ffi::GetDataSize(inputs_[i]));
   }
 
   Extents ShapeOf(const void* value) const {
@@ -187,7 +173,7 @@ class Kernel {
   Table api_;
   std::vector<collage::Region> before_;
   collage::Model model_;
-  std::vector<DLDataType> types_;
+  std::vector<ffi::Tensor> inputs_;
   std::mutex mutex_;
 };
 

@@ -82,7 +82,7 @@ REGION = re.compile(
     re.M,
 )
 """A region of private memory that belongs to no file, in ``/proc/self/smaps``."""
-PLAIN_TYPES = {"float16", "float32", "float64"} | {
+PLAIN_TYPES = {"bool", "float16", "float32", "float64"} | {
     f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
 }
 """Element types that NumPy takes from a tensor as they lie in memory."""
@@ -327,7 +327,7 @@ class Outputs(list):
 
     def __init__(self, names, arrays):
         super().__init__(arrays)
-        self.names = tuple(names)
+        self.names = names
 
     def __getitem__(self, key):
         if isinstance(key, str):
@@ -355,6 +355,14 @@ class Called(abc.ABC):
         """Name, shape and element type of each output, in the model's order."""
         return values_of(self.manifest, "outputs")
 
+    @cached_property
+    def _input_names(self):
+        return dict.fromkeys(about.name for about in self.inputs)
+
+    @cached_property
+    def _output_names(self):
+        return tuple(about.name for about in self.outputs)
+
     def __call__(self, *arrays: Any, **named: Any) -> Outputs:
         """Run on one array per input; return one per output.
 
@@ -368,9 +376,15 @@ class Called(abc.ABC):
         Raises:
             ValueError: An input is missing, unknown, given twice, or of another type or shape.
         """
-        names = [about.name for about in self.inputs]
+        return Outputs(self._output_names, self._outputs(self._by_name(arrays, named)))
+
+    def _by_name(self, arrays, named):
+        """Return the inputs of a call by the manifest's names."""
+        names = self._input_names
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
-            given = dict(arrays[0])
+            given = arrays[0]
+            if given.keys() == names.keys() and not named:
+                return given
         elif len(arrays) > len(names):
             raise ValueError(f"{len(arrays)} inputs are given; the model has {len(names)}")
         else:
@@ -381,7 +395,7 @@ class Called(abc.ABC):
         for name in given:
             if name not in names:
                 raise ValueError(f"the model has no input {name!r}; it has {', '.join(names)}")
-        return Outputs([about.name for about in self.outputs], self._outputs(given))
+        return given
 
     def run(self, wanted: Sequence[str] | None, feeds: Mapping[str, Any]) -> list[Any]:
         """Do what ``InferenceSession.run`` of ONNX Runtime does.
@@ -390,8 +404,10 @@ class Called(abc.ABC):
             wanted: Names of the outputs to return; None: all of them.
             feeds: An array for each input's name.
         """
-        outputs = self(feeds)
-        return list(outputs) if wanted is None else [outputs[name] for name in wanted]
+        outputs = self._outputs(self._by_name((feeds,), {}))
+        if wanted is None:
+            return outputs
+        return [Outputs(self._output_names, outputs)[name] for name in wanted]
 
     @abc.abstractmethod
     def _outputs(self, inputs):
@@ -520,6 +536,7 @@ class Model(Called):
         self._turn = threading.Lock()
         self._inputs = [Input(about) for about in manifest["inputs"]]
         self._kinds = [about["dtype"] for about in manifest["outputs"]]
+        self._field = tvm_ffi.get_global_func("ffi.ArrayGetItem")
         if not self._on_host:
             self._to_device = tvm_ffi.get_global_func("vm.builtin.to_device")
             self._device = tvm_ffi.device("cuda", 0)
@@ -577,8 +594,9 @@ class Model(Called):
 
     def arrays(self, result: Any) -> list[Any]:
         """Return what the module has returned as arrays of their own, in the model's order."""
-        tensors = [result] if len(self._kinds) == 1 else result
-        return [self._copy(tensor, kind) for tensor, kind in zip(tensors, self._kinds, strict=True)]
+        if len(self._kinds) == 1:
+            return [self._copy(result, self._kinds[0])]
+        return [self._copy(self._field(result, i), kind) for i, kind in enumerate(self._kinds)]
 
     def _copy(self, tensor, kind):
         """Return an output as an array of its own: the tensor may be an input or a constant."""
@@ -590,7 +608,7 @@ class Model(Called):
             return np.from_dlpack(tensor).copy()
         import tvm_ffi
 
-        # NumPy takes neither texts nor bfloat16 nor, in older releases, booleans from a tensor.
+        # NumPy takes neither texts nor bfloat16 from a tensor.
         dtype, is_text = numpy_dtype(kind), kind == "string"
         item = np.dtype(np.uint8) if is_text else np.dtype(f"uint{8 * dtype.itemsize}")
         view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
