@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.tensors import Compiled, Timer, empty
 from collage_engine.machine.processes import on_all_processors
 from collage_engine.records.toolchain import ToolchainInstance
@@ -22,8 +24,12 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def compile_function(function: Function) -> Compiled:
+def compile_function(function: Function, library: Path | None = None) -> Compiled:
     """Compile a function for this machine, or for the device of its instance.
+
+    Args:
+        function: The function.
+        library: What ``compile_ahead`` made of it, which is removed; None: nothing.
 
     Returns:
         The compiled function, which can be run and timed until it is closed.
@@ -36,29 +42,45 @@ def compile_function(function: Function) -> Compiled:
     toolchain = get(function.instance.toolchain)
     if function.instance.architecture:
         return _for_cuda(function, toolchain)
-    kind = NativeCompiled if isinstance(toolchain, LowersToTir) else ExternalCompiled
-    return kind(function, toolchain)
+    if isinstance(toolchain, LowersToTir):
+        return NativeCompiled(function, toolchain, library)
+    return ExternalCompiled(function, toolchain)
 
 
-def compile_ahead(functions: Sequence[Callable[[], Function]], limit_s: float) -> None:
-    """Compile the kernels of several functions on all processors at once, and keep them.
+def compile_ahead(
+    functions: Sequence[Callable[[], Function]], folder: Path, limit_s: float
+) -> list[Path]:
+    """Compile several functions on all processors at once; their kernels are kept.
 
     What fails is left out: it fails again, with its reason, when the function itself is compiled.
 
     Args:
         functions: Make the functions, each for an instance with ``has_kernels``.
+        folder: Where the libraries are written, an empty one.
         limit_s: Seconds after which what is not compiled is left out.
+
+    Returns:
+        For each function a library for ``compile_function``; where it is left out there is no file.
     """
     from collage_engine.lowering.executable import build_module
     from collage_engine.toolchains.registry import get
+
+    libraries = [folder / f"{number}.so" for number in range(len(functions))]
 
     def work(number: int) -> None:
         function = functions[number]()
         toolchain = get(function.instance.toolchain)
         assert isinstance(toolchain, LowersToTir)
-        build_module(toolchain.lower(function), "")
+        executable = build_module(toolchain.lower(function), "")
+        if not function.instance.library:  # a library's own state is no file
+            whole = folder / f"{number}.whole.so"
+            executable.export_library(
+                str(whole), fcompile=link_shared, libraries=[], fpack_imports=pack_imports
+            )
+            whole.rename(libraries[number])
 
     on_all_processors(work, len(functions), limit_s)
+    return libraries
 
 
 def has_kernels(instance: ToolchainInstance) -> bool:
@@ -143,21 +165,28 @@ class ExternalCompiled(Compiled):
 class NativeCompiled(Compiled):
     """A function that TVM compiled, run by the VM as it is in a whole model."""
 
-    def __init__(self, function: Function, toolchain: Toolchain) -> None:
+    def __init__(
+        self, function: Function, toolchain: Toolchain, library: Path | None = None
+    ) -> None:
         super().__init__(function, toolchain)
         from tvm import relax
-        from tvm.runtime import cpu
+        from tvm.runtime import cpu, load_module
 
         from collage_engine.lowering.executable import build_module
         from collage_engine.lowering.virtual_machine import use_threads
 
-        assert isinstance(toolchain, LowersToTir)
-        self.lowered = toolchain.lower(function)
+        self.lowered: Any = None
         use_threads(function.instance.threads)
-        try:
-            executable = build_module(self.lowered, "")
-        except Exception as error:
-            raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
+        if library is not None and library.exists():
+            executable = load_module(str(library))
+            library.unlink()
+        else:
+            assert isinstance(toolchain, LowersToTir)
+            self.lowered = toolchain.lower(function)
+            try:
+                executable = build_module(self.lowered, "")
+            except Exception as error:
+                raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
         self.vm = relax.VirtualMachine(executable, cpu())
         self._main = self.vm["main"]
 

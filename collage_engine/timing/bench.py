@@ -5,8 +5,10 @@ Runs in the measuring child; imports TVM and the toolchains' libraries.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -68,33 +70,39 @@ class ModelBench:
             request.model_path, request.shapes or None, request.sha256, run_onnx
         )
         self.truth = TrueValues(request.truth_folder)
+        self._folder = request.truth_folder
         self._noise: dict[NodeSet, dict[int, float]] = {}
         """Rounding noise of the sub-graphs whose candidates seemed wrong, by nodes and output."""
         self._count = 0
+        self._libraries: dict[object, Path] = {}
+        """What was compiled ahead, by what ``prepare`` is given of a candidate."""
 
     def compile_ahead(self, candidates: Sequence[Candidate], limit_s: float) -> None:
-        """Compile the kernels of candidates that are going to be prepared, on all processors.
+        """Compile candidates of TVM that are going to be prepared, on all processors.
 
         Args:
             candidates: The candidates.
             limit_s: Seconds after which what is not compiled is left to ``prepare``.
         """
-        compile_ahead(
-            [
-                partial(
-                    function_of,
-                    self.model,
-                    candidate.instance,
-                    candidate.nodes,
-                    "collage_candidate",
-                    takes=candidate.takes,
-                    gives=candidate.gives,
-                )
-                for candidate in candidates
-                if has_kernels(candidate.instance)
-            ],
-            limit_s,
-        )
+        wanted = [c for c in candidates if has_kernels(c.instance)]
+        functions = [
+            partial(
+                function_of,
+                self.model,
+                candidate.instance,
+                candidate.nodes,
+                "collage_candidate",
+                takes=candidate.takes,
+                gives=candidate.gives,
+            )
+            for candidate in wanted
+        ]
+        folder = Path(tempfile.mkdtemp(prefix="ahead-", dir=self._folder))
+        libraries = compile_ahead(functions, folder, limit_s)
+        self._libraries = {
+            _identity(c.nodes, c.instance, c.takes, c.gives): library
+            for c, library in zip(wanted, libraries, strict=True)
+        }
 
     def prepare(
         self,
@@ -129,7 +137,8 @@ class ModelBench:
             takes=takes,
             gives=gives,
         )
-        compiled = compile_function(function)
+        library = self._libraries.get(_identity(nodes, instance, takes, gives))
+        compiled = compile_function(function, library)
         try:
             # Copies: mapped files are neither aligned nor ours to keep in the page cache.
             inputs = [
@@ -181,6 +190,16 @@ class ModelBench:
                 index: by_name[f"v{index}"] for index in outputs if f"v{index}" in by_name
             }
         return self._noise[nodes]
+
+
+def _identity(
+    nodes: tuple[int, ...],
+    instance: ToolchainInstance,
+    takes: Formats | None,
+    gives: Formats | None,
+) -> object:
+    """Return what tells candidates apart; formats may be given as None or as an empty mapping."""
+    return nodes, instance.id, repr(takes or None), repr(gives or None)
 
 
 def check(

@@ -17,7 +17,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from collage_engine.lowering import kernel_cache
+from collage_engine.lowering import executable, kernel_cache
 from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
 from collage_engine.lowering.executable import build_module
 from collage_engine.lowering.extract import function_of
@@ -145,7 +145,7 @@ def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.Monkey
 
 
 def test_what_is_compiled_ahead_is_there(
-    monkeypatch: pytest.MonkeyPatch, compiled: list[str]
+    monkeypatch: pytest.MonkeyPatch, compiled: list[str], tmp_path: Path
 ) -> None:
     model = import_model(MNIST)
     instance = ToolchainInstance(toolchain="tvm", threads=1)
@@ -157,11 +157,20 @@ def test_what_is_compiled_ahead_is_there(
     def fails() -> Function:
         raise ToolchainError("nobody takes it")
 
-    compile_ahead([fails, *functions], limit_s=600.0)
+    failed, *libraries = compile_ahead([fails, *functions], tmp_path, limit_s=600.0)
     kept = len(list(kernel_files()))
-    assert kept > 3
-    for function in functions:
-        compile_function(function()).close()
+    assert kept > 3 and not failed.exists()
+    for make, library in zip(functions, libraries, strict=True):
+        function = make()
+        shapes = [function.input_type(index).shape for index in function.inputs]
+        given = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
+        with compile_function(function) as anew:
+            expected = anew.run(given)
+        with monkeypatch.context() as patch:
+            patch.setattr(executable, "Executable", None)  # nothing can be built
+            with compile_function(function, library) as ready:
+                assert all(map(np.array_equal, ready.run(given), expected))
+        assert not library.exists()
     assert compiled == [] and len(list(kernel_files())) == kept
 
 
