@@ -238,7 +238,7 @@ def place_shapes(
     settings: RunSettings | None = None,
     *,
     out: str | Path | None = None,
-    nearest: bool = False,
+    others: bool = False,
     pins: Sequence[str] = (),
     listener: Listener | None = None,
 ) -> ShapesPlaced:
@@ -249,8 +249,7 @@ def place_shapes(
         choices: The shapes, such as ``combined({"batch": (1, 4, 16)}, {})``.
         settings: The options of all runs together; by default ten minutes on all toolchains.
         out: Folder of the artifact; none is written without it.
-        nearest: Whether the artifact pads inputs to the next larger shape, along the dimensions
-            where the graph proves that this changes no result.
+        others: Whether the artifact takes any other shape, too, by the model's own file.
         pins: Pins, written as for ``collage place --pin``.
         listener: Takes the events of all runs.
 
@@ -268,7 +267,7 @@ def place_shapes(
             _typed("choices", choices, tuple[ShapeChoice, ...]),
             _settings(settings),
             out=None if out is None else _path(out),
-            nearest=nearest,
+            others=others,
             pins=pins,
         )
 
@@ -644,15 +643,15 @@ class Session:
         self.export(folder, run)
         return embed(folder, model)
 
-    def export_shapes(self, out: str | Path, *, nearest: bool = False) -> None:
+    def export_shapes(self, out: str | Path, *, others: bool = False) -> None:
         """Write one artifact with an entry for each shape, from the newest run of each.
 
         Args:
             out: The folder; it must be new, empty or an artifact.
-            nearest: Whether it pads inputs to the next larger shape, where that is harmless.
+            others: Whether it takes any other shape, too, by the model's own file.
         """
         self._engine.request(
-            p.ExportShapes(document=self._handle, path=_new_folder(out), nearest=nearest)
+            p.ExportShapes(document=self._handle, path=_new_folder(out), others=others)
         )
 
     def annotate(self, out: str | Path, run: str = "last") -> str:

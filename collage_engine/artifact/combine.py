@@ -11,6 +11,7 @@ from typing import Any
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
 from collage_engine.artifact.loader.run_artifact import MANIFEST, sha256
 from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.own_file import OwnFile
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
 from collage_engine.support.errors import ArtifactError
 
@@ -22,7 +23,8 @@ def combine_artifacts(
     folders: Sequence[Path],
     dims: Sequence[Mapping[str, int]],
     out: Path,
-    padding: PaddingProofs | None = None,
+    padding: PaddingProofs,
+    own: OwnFile | None = None,
 ) -> Sharing:
     """Write several artifacts of one model as one, each in a folder of its own, unchanged.
 
@@ -34,7 +36,8 @@ def combine_artifacts(
         dims: For each of them the sizes of the dimensions that tell it from the others.
         out: The folder to write; it must be new, empty or an artifact.
         padding: For each dimension the proof that inputs may be padded to the next larger entry
-            along it, or why there is none; None: inputs are not to be padded.
+            along it, or why there is none.
+        own: The model's own file, which runs other shapes; None: they are refused.
 
     Returns:
         How large it is, and along which dimensions inputs are padded.
@@ -57,7 +60,12 @@ def combine_artifacts(
         }
         for number, (sizes, manifest) in enumerate(zip(dims, manifests, strict=True))
     ]
-    padded, not_padded = padding_of(entries, padding or {})
+    if own is not None:
+        for entry, manifest, us in zip(entries, manifests, own.times.known_us, strict=True):
+            placed_us = manifest["placement"]["measured_us"]
+            entry.update({"us": placed_us, "others_us": us} if placed_us else {})
+    padded, not_padded = padding_of(entries, padding)
+    of_own: dict[str, dict[str, Any]] = {}
 
     def fill(folder: Path) -> None:
         stored: dict[str, Path] = {}
@@ -79,17 +87,20 @@ def combine_artifacts(
                 _link(stored[about["sha256"]], folder / name)
                 files[name] = about
         shared = _shared(manifests)
-        if padding is not None:
-            shared |= {"padding": padded, "not_padded": not_padded}
-        write_manifest(folder, shared | {"entries": entries, "files": files})
+        shared |= {"padding": padded, "not_padded": not_padded}
+        if own is not None:
+            shared["others"] = own.put_into(folder, of_own)
+        write_manifest(folder, shared | {"entries": entries, "files": files | of_own})
 
     put_artifact(out, fill)
-    sizes = [about for manifest in manifests for about in manifest["files"].values()]
+    every = [*(manifest["files"] for manifest in manifests), of_own]
+    sizes = [about for files in every for about in files.values()]
     return Sharing(
         bytes=sum({about["sha256"]: about["bytes"] for about in sizes}.values()),
         apart_bytes=sum(about["bytes"] for about in sizes),
         padded=tuple(padded),
         not_padded=not_padded,
+        others=own.runtime if own is not None else "",
     )
 
 

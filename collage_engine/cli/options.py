@@ -125,15 +125,22 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a JSON list of combinations: dimension to size, or input to list of sizes",
     )
-    add_nearest_option(group)
+    group.add_argument(
+        "--from-calls",
+        dest="calls",
+        metavar="FILE",
+        help="place the shapes that took most of the time of a program's calls, which "
+        "COLLAGE_RECORD wrote to this file (python -m collage_engine.patch)",
+    )
+    add_others_option(group)
 
 
-def add_nearest_option(parser: argparse._ActionsContainer) -> None:
+def add_others_option(parser: argparse._ActionsContainer) -> None:
     """Add the option of artifacts for several shapes."""
     parser.add_argument(
-        "--nearest",
+        "--others",
         action="store_true",
-        help="the artifact pads inputs to the next larger shape, where that changes no result",
+        help="the artifact takes any other shape, too: it runs the model's own file then",
     )
 
 
@@ -186,8 +193,10 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
             "--objective throughput is for one shape at a time: each shape would choose its own "
             "number of instances, and an artifact has one"
         )
-    if options.nearest and len(found) < 2:
-        raise UsageError("--nearest: name the shapes to choose from with --dim or --shapes")
+    if options.calls and found:
+        raise UsageError("--from-calls says which shapes: leave out --dim and --shapes")
+    if options.others and not found and not options.calls:
+        raise UsageError("--others: name the shapes to place with --dim, --shapes or --from-calls")
     return found
 
 

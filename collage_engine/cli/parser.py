@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from collage_engine.cli.options import (
     add_dimension_options,
-    add_nearest_option,
+    add_others_option,
     add_run_options,
     add_setting,
     add_settings,
@@ -295,7 +295,7 @@ def _add_export_command(commands: Commands) -> None:
         "in a folder of this file's name)",
     )
     _add_run_choice(export)
-    add_nearest_option(export)
+    add_others_option(export)
 
 
 def _add_run_command(commands: Commands) -> None:

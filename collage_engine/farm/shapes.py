@@ -14,6 +14,7 @@ import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
+from collage_engine.artifact.own_file import fastest
 from collage_engine.machine.folders import Scratch, real
 from collage_engine.records import protocol as p
 from collage_engine.records.placement import Run
@@ -59,7 +60,7 @@ def place_shapes(
     settings: RunSettings,
     *,
     out: str | Path | None = None,
-    nearest: bool = False,
+    others: bool = False,
     pins: Sequence[str] = (),
     session: Path | None = None,
     spent_s: float = 0.0,
@@ -72,10 +73,10 @@ def place_shapes(
     Args:
         engine: Does the runs.
         path: The model's file.
-        choices: The shapes, at least two.
+        choices: The shapes.
         settings: The options of all runs; the budget is that of all of them together.
         out: Folder of the artifact; None: nothing is exported.
-        nearest: Whether the artifact pads inputs, where that is proved to be harmless.
+        others: Whether the artifact takes any other shape, too, by the model's own file.
         pins: Pins of every shape, written as for ``collage place --pin``.
         session: The file in which all shapes are kept; runs and shapes that it holds stay in it.
             None: nowhere.
@@ -99,8 +100,7 @@ def place_shapes(
     wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
     entries = engine.request(wanted).entries
     handles = [entry.document for entry in entries]
-    padding = p.PaddingProve(path=str(path), dims=tuple(choices[0].dims))
-    proofs = engine.request(padding) if nearest else None
+    proofs = engine.request(p.PaddingProve(path=str(path), dims=tuple(choices[0].dims)))
     if session is not None:
         engine.request(p.SessionContinue(document=handles[0], path=str(session)))
     ends_at = began + settings.budget_s - spent_s
@@ -133,7 +133,9 @@ def place_shapes(
         if out is not None:
             dims = [choice.dims for choice in choices]
             with _saved_after_failure(engine, handles[0], session):
-                sharing = combine_artifacts(folders, dims, Path(out), padding=proofs)
+                menu = [state.name for state in runs[0].toolchains if state.available]
+                own = fastest(Path(path), folders, menu) if others else None
+                sharing = combine_artifacts(folders, dims, Path(out), proofs, own)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)

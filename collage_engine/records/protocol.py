@@ -421,9 +421,8 @@ class ExportShapes(ModelRequest[Exported, Exported], frozen=True, kw_only=True):
     method = "export.shapes"
     on_model = False
     path: str | None = None
-    nearest: bool = False
-    """Whether inputs are padded to the next larger shape, along dimensions where it is proved
-    that this changes no result."""
+    others: bool = False
+    """Whether it takes any other shape, too, by the model's own file."""
 
 
 class ExportReport(DocumentRequest[Exported], frozen=True, kw_only=True):

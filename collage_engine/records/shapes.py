@@ -207,4 +207,6 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     padded: tuple[str, ...] = ()
     """Dimensions along which inputs are padded to the next larger shape."""
     not_padded: dict[str, str] = {}
-    """Dimension → why not, where padding was asked for."""
+    """Dimension → why not."""
+    others: str = ""
+    """The runtime on which any other shape runs the model's own file; empty: none does."""

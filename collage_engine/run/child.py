@@ -211,7 +211,7 @@ def _export_shapes(job: Job[p.ExportShapes], control: RunControl) -> p.Exported:
         (partial(_opened, job.path, choice.shapes), choice.dims, run)
         for choice, run in zip(job.choices, job.runs, strict=True)
     ]
-    content, sharing = export_together(entries, out=job.out, nearest=job.request.nearest)
+    content, sharing = export_together(entries, out=job.out, others=job.request.others)
     return p.Exported(path=job.out, content=content, sharing=sharing)
 
 

@@ -14,6 +14,7 @@ from collage_engine.artifact.artifact import (
     write_artifact,
 )
 from collage_engine.artifact.combine import combine_artifacts
+from collage_engine.artifact.own_file import fastest
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
@@ -90,7 +91,7 @@ def export_together(
     entries: Sequence[tuple[Callable[[], OpenModel], Mapping[str, int], Run]],
     *,
     out: str | None,
-    nearest: bool,
+    others: bool,
 ) -> tuple[bytes | None, Sharing]:
     """Build the placements of runs for several shapes and write them as one artifact.
 
@@ -98,7 +99,7 @@ def export_together(
         entries: For each shape what opens the model, the sizes of its named dimensions, and the
             run.
         out: The artifact's folder; None: the artifact is returned.
-        nearest: Whether inputs are padded where that is proved to be harmless.
+        others: Whether it takes any other shape, too, by the model's own file.
 
     Returns:
         The artifact as a gzipped tar archive, None where it was written to ``out``; and what its
@@ -116,10 +117,10 @@ def export_together(
             export(opened, run=run, out=str(folders[-1]))
         together = Path(out) if out is not None else Path(scratch) / "artifact"
         dims = [dims for _, dims, _ in entries]
-        proofs = None
-        if nearest:
-            proofs = paddable_dimensions(read_without_weights(path), dims[0])
-        sharing = combine_artifacts(folders, dims, together, padding=proofs)
+        proofs = paddable_dimensions(read_without_weights(path), dims[0])
+        menu = [state.name for state in entries[0][2].toolchains if state.available]
+        own = fastest(Path(path), folders, menu) if others else None
+        sharing = combine_artifacts(folders, dims, together, proofs, own)
         content = _archive(together, path) if out is None else None
     return content, sharing
 

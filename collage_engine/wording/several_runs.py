@@ -6,6 +6,7 @@ from collage_engine.records.placement import DeploymentRow, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import DASH, bytes_text, gain_text, significant, time_text
+from collage_engine.wording.titles import toolchain_title
 
 WAY_COLUMNS = (
     "instances",
@@ -102,4 +103,8 @@ def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
         )
     for dim, why in sharing.not_padded.items():
         said.append(f"inputs are not padded along {dim}: {why}")
+    if sharing.others:
+        said.append(
+            f"any other shape runs the model's own file on {toolchain_title(sharing.others)}"
+        )
     return said

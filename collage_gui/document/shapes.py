@@ -54,8 +54,8 @@ class Shapes(QObject):
         self._switch = switch
         self.entries: tuple[protocol.ShapeEntry, ...] = ()
         """In the user's order; empty where the document was opened for one shape."""
-        self.nearest = False
-        """Whether an artifact of all shapes pads smaller inputs, where that is harmless."""
+        self.others = False
+        """Whether an artifact of all shapes takes any other one, too."""
         self._left: list[protocol.ShapeEntry] = []
         """The shapes whose runs have not begun."""
         self._settings: RunSettings | None = None

@@ -134,7 +134,7 @@ class ExportController:
         self._messages.show_message("Exporting the artifact…", "info", topic="artifact")
         if document.shapes.several:
             all_shapes = protocol.ExportShapes(
-                document=document.handle, path=path, nearest=document.shapes.nearest
+                document=document.handle, path=path, others=document.shapes.others
             )
             document.requests.send(all_shapes, arrived)
         else:

@@ -41,7 +41,7 @@ class ShapesDialog(QDialog):
         self,
         left_open: OpenSizes,
         choices: Sequence[ShapeChoice],
-        nearest: bool,
+        others: bool,
         parent: QWidget,
     ) -> None:
         """Fill the fields with the shapes that are open.
@@ -49,7 +49,7 @@ class ShapesDialog(QDialog):
         Args:
             left_open: What the model leaves open.
             choices: The shapes that are open; without any, each open size begins with 1.
-            nearest: Whether smaller inputs are padded.
+            others: Whether an artifact takes any other shape, too.
             parent: The window.
         """
         super().__init__(parent)
@@ -70,13 +70,13 @@ class ShapesDialog(QDialog):
             field = QLineEdit(", ".join(map(str, now)), placeholderText="1, 3, 224, 224")
             self.inputs[name] = form_row(form, name, field, f"input-{name}", ABOUT_INPUT)
             field.textChanged.connect(self._check)
-        self.nearest = named(
-            QCheckBox("Pad smaller inputs to the next larger shape"),
-            "nearest",
-            tip="The exported artifact then also takes sizes in between, along the dimensions "
-            "where it is proved that padding changes no result.",
+        self.others = named(
+            QCheckBox("Take any other size, too"),
+            "others",
+            tip="The exported artifact then holds the model's own file, which ONNX Runtime or "
+            "OpenVINO runs at sizes that were not placed.",
         )
-        self.nearest.setChecked(nearest)
+        self.others.setChecked(others)
         self.summary = text_label(look="quiet", name="shapesSummary")
         # The longest text has two lines: the dialog does not jump while somebody types.
         self.summary.setMinimumHeight(2 * self.summary.fontMetrics().lineSpacing())
@@ -89,8 +89,8 @@ class ShapesDialog(QDialog):
         self._ok = buttons.button(QDialogButtonBox.StandardButton.Ok)
         self._ok.setText("Open")
         about = text_label(ABOUT_COMBINATIONS if self.fields else ABOUT_INPUTS)
-        self.nearest.setVisible(bool(self.fields))
-        parts = (about, form, self.nearest, self.summary, buttons)
+        self.others.setVisible(bool(self.fields))
+        parts = (about, form, self.others, self.summary, buttons)
         lay_out(QVBoxLayout(self), *parts, edge=2)
         self.choices: tuple[ShapeChoice, ...] = ()
         """What the fields say; empty while they say nothing that can be opened."""
@@ -115,7 +115,7 @@ class ShapesDialog(QDialog):
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
         self._ok.setEnabled(bool(self.choices))
-        self.nearest.setEnabled(len(self.choices) > 1)
+        self.others.setEnabled(len(self.choices) > 1)
 
 
 def parse_sizes(name: str, text: str) -> tuple[int, ...]:
@@ -177,10 +177,10 @@ class ShapesController:
         """
         shapes = self._document.shapes
         choices = [each.choice for each in shapes.entries]
-        dialog = self.dialog = ShapesDialog(left_open, choices, shapes.nearest, self._parent)
+        dialog = self.dialog = ShapesDialog(left_open, choices, shapes.others, self._parent)
 
         def accepted() -> None:
-            shapes.nearest = dialog.nearest.isChecked()
+            shapes.others = dialog.others.isChecked()
             self._document.open_shapes(dialog.choices)
 
         def closed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +12,16 @@ import onnx
 import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.loader.run_artifact import read_npz, sha256
 from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.artifact.own_file import fastest
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.records import protocol as p
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.service.engine import Engine
-from collage_engine.support.errors import UsageError
+from collage_engine.support.errors import ArtifactError, UsageError
 from collage_engine.support.files import write_npz
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
@@ -52,7 +55,7 @@ def placed(folder) -> dict:
     """The document of a run for three batches."""
     done = collage(
         f"place {folder / 'm.onnx'} -o {folder / 'out'} --dim batch=1,2,4 "
-        f"--nearest --json --session {folder / 's.collage'} --budget 45s "
+        f"--others --json --session {folder / 's.collage'} --budget 45s "
         "--no-in-place --confirm quick --toolchains onnxruntime --threads 1",
         cache=folder / "cache",
     )
@@ -130,12 +133,29 @@ def test_inputs_choose_the_entry_by_their_shapes(placed, folder, tmp_path, batch
     np.testing.assert_allclose(found, *outputs.values(), rtol=1e-3, atol=1e-4)
 
 
-def test_a_shape_that_is_not_there_is_a_sentence(placed, folder, tmp_path):
-    inputs, _ = truth(folder, 5)
-    write_npz(tmp_path / "i.npz", inputs)
-    says = "no entry for image [5, 64]; it has image [1, 64]; image [2, 64]; image [4, 64]"
-    done = run_with_loader(folder / "out", tmp_path / "i.npz", tmp_path / "saved.npz")
-    assert done.returncode == 1 and says in done.stderr.splitlines()[-1]
+def test_any_other_shape_runs_the_models_own_file_and_is_counted(placed, folder):
+    manifest = read_manifest(folder / "out")
+    assert placed["sharing"]["others"] == manifest["others"]["runtime"] == "onnxruntime"
+    own = folder / "out" / manifest["others"]["file"]
+    assert own.read_bytes() == (folder / "m.onnx").read_bytes()
+    assert all(entry["us"] > 0 and entry["others_us"] > 0 for entry in manifest["entries"])
+    shutil.move(folder / "m.onnx", folder / "moved.onnx")  # the artifact has all that it needs
+    try:
+        model = loader.load(folder / "out")
+        with pytest.warns(RuntimeWarning, match=r"\[5, 64\].*own file.*--dim batch=…,5") as said:
+            for batch in (5, 4, 5, 7):
+                image = np.random.default_rng(batch).standard_normal((batch, 64), np.float32)
+                (found,) = model(image)
+                true = run_onnx(onnx.load(folder / "moved.onnx"), {"image": image})[0]
+                np.testing.assert_allclose(found, true, rtol=1e-3, atol=1e-4)
+        assert len(said) == 1
+        stats = model.stats()
+        assert stats["others"] == {"image [5, 64]": 2, "image [7, 64]": 1}
+        assert [entry["calls"] for entry in stats["entries"]] == [0, 0, 1]
+        with pytest.raises(ValueError, match="no entry for"):
+            model({})
+    finally:
+        shutil.move(folder / "moved.onnx", folder / "m.onnx")
 
 
 def test_a_pool_answers_many_threads_at_once(placed, folder):
@@ -165,11 +185,14 @@ print(sorted(done))
 
 def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shape(placed, folder):
     (session,) = placed["sessions"]
-    done = collage(f"export {session} -o {folder / 'all'} --nearest", cache=folder / "cache")
+    done = collage(f"export {session} -o {folder / 'all'}", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(folder / "all")
     assert [entry["dims"]["batch"] for entry in manifest["entries"]] == list(BATCHES)
-    assert list(manifest["padding"]) == ["batch"]
+    assert list(manifest["padding"]) == ["batch"] and "others" not in manifest
+    says = r"no entry for image \[5, 64\]; it has image \[1, 64\]; image \[2, 64\]; image \[4, 64\]"
+    with pytest.raises(ValueError, match=says):
+        loader.load(folder / "all")(np.zeros((5, 64), np.float32))
     one = folder / "one"
     done = collage(f"export {session} -o {one} --dim batch=4", cache=folder / "cache")
     assert done.returncode == 0, done.stderr
@@ -195,9 +218,9 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
         assert [entry.row.items for entry in listed] == [1, 4]
 
         out = tmp_path / "out"
-        wanted = p.ExportShapes(document=opened[1].document, path=str(out), nearest=True)
+        wanted = p.ExportShapes(document=opened[1].document, path=str(out), others=True)
         sharing = engine.request(wanted).sharing
-        assert sharing.padded == ("batch",)
+        assert sharing.padded == ("batch",) and sharing.others == "onnxruntime"
         assert sharing.bytes < 0.7 * sharing.apart_bytes
         assert all(entry["max_rel_error"] <= 1e-4 for entry in run_artifact(out)["entries"])
 
@@ -214,6 +237,43 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
             engine.document(again.document)
     finally:
         engine.close()
+
+
+def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
+    digest = sha256(folder / "m.onnx")
+    calls = [{"model": digest, "dims": {"batch": b}, "shapes": {}, "us": 10 * b} for b in (3, 6)]
+    calls += [{"model": "another", "dims": {"n": 1}, "us": 1.0}, calls[1], calls[1]]
+    log = tmp_path / "calls.jsonl"
+    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    place = f"place {folder / 'm.onnx'} -o {tmp_path / 'out'} --from-calls {log} --budget 8s "
+    done = collage(
+        f"{place} --toolchains onnxruntime,openvino --threads 1 --others --no-in-place",
+        cache=folder / "cache",
+    )
+    assert done.returncode == 0, done.stderr
+    said = "4 calls of 2 shapes; 100% of their time is that of the shapes to be placed"
+    assert f"{log}: {said}: batch=6, batch=3" in done.stderr
+    entries = read_manifest(tmp_path / "out")["entries"]
+    assert [entry["dims"]["batch"] for entry in entries] == [6, 3]
+    log.write_text(json.dumps(calls[2]))
+    done = collage(place, cache=folder / "cache")
+    assert done.returncode == 2 and "no call of this model" in done.stderr
+
+
+@pytest.mark.parametrize("runtime", loader.RUNTIMES)
+def test_each_runtime_runs_the_own_file_at_any_size(placed, folder, runtime):
+    artifacts = [folder / "out" / str(number) for number in range(3)]
+    own = fastest(folder / "m.onnx", artifacts, {runtime})
+    assert own.runtime == runtime and len(own.times.known_us) == 3
+    run = loader.OwnFile(folder / "m.onnx", runtime, 1)
+    for batch in (2, 9):
+        inputs, outputs = truth(folder, batch)
+        (found,) = run(inputs)
+        np.testing.assert_allclose(found, *outputs.values(), rtol=1e-3, atol=1e-4)
+    changed = folder / "changed.onnx"
+    changed.write_bytes((folder / "m.onnx").read_bytes() + b"\x42\x00")
+    with pytest.raises(ArtifactError, match="was changed"):
+        fastest(changed, artifacts, {runtime})
 
 
 def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):

@@ -124,7 +124,7 @@ def placed(model: Path, shape: tuple[int, ...], folder: Path) -> Path:
 def placements(folder) -> dict[str, Path]:
     """Of the network for pictures two widths, of the one for texts a single shape."""
     wide = [placed(cnn(folder), (1, 3, 16, w), folder / f"w{w}") for w in (32, 64)]
-    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn")
+    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn", {})
     return {
         "cnn": folder / "cnn",
         "text": placed(text(folder), (1, 8), folder / "text"),

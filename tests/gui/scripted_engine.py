@@ -215,7 +215,7 @@ class Engine:
         sharing = Sharing(
             bytes=50_000_000,
             apart_bytes=93_000_000,
-            padded=("batch",) if params.nearest else (),
+            padded=("batch",) if params.others else (),
         )
         return p.Exported(path=params.path, sharing=sharing)
 

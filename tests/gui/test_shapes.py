@@ -123,7 +123,7 @@ def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
 def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:
     d = drive()
     page = opened(d)
-    page.document.shapes.nearest = True
+    page.document.shapes.others = True
     run_all(d, page)
     monkeypatch.setattr(page.files, "ask_folder", lambda *_: str(tmp_path / "artifact"))
     d.trigger("artifact")

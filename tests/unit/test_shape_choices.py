@@ -95,8 +95,10 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
     path.write_text('[{"batch": 1}]')
     with pytest.raises(UsageError, match="give one of them"):
         shape_choices(place("--dim", "batch=1", "--shapes", str(path)))
-    with pytest.raises(UsageError, match="--nearest"):
-        shape_choices(place("--nearest"))
+    with pytest.raises(UsageError, match="--others: name the shapes"):
+        shape_choices(place("--others"))
+    with pytest.raises(UsageError, match="leave out --dim"):
+        shape_choices(place("--from-calls", "calls.jsonl", "--dim", "batch=1"))
     path.write_text("[{")
     with pytest.raises(UsageError, match="is no JSON"):
         shape_choices(place("--shapes", str(path)))
@@ -322,8 +324,13 @@ def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
         "−20.0 %",
     )
     sharing = Sharing(
-        bytes=1 << 20, apart_bytes=2 << 20, padded=("batch",), not_padded={"n": "why"}
+        bytes=1 << 20,
+        apart_bytes=2 << 20,
+        padded=("batch",),
+        not_padded={"n": "why"},
+        others="onnxruntime",
     )
-    together, padded, not_padded = sharing_sentences(2, sharing)
+    together, padded, not_padded, others = sharing_sentences(2, sharing)
     assert "1.00 MiB together; apart they would take 2.00 MiB" in together
     assert "along batch are padded" in padded and "not padded along n: why" in not_padded
+    assert others == "any other shape runs the model's own file on onnxruntime"

@@ -684,6 +684,10 @@ def padded_sizes(wanted, shapes, padding):
     return sizes
 
 
+RUNTIMES = ("onnxruntime", "openvino")
+"""Packages of which one runs a model's own file; both are toolchains of the same name."""
+
+
 class OwnFile:
     """The model's own file, whose sizes are open, on a runtime's Python package.
 
@@ -691,7 +695,7 @@ class OwnFile:
 
     Args:
         file: The ONNX file.
-        runtime: ``onnxruntime`` or ``openvino``.
+        runtime: One of ``RUNTIMES``.
         threads: Threads of the runtime.
     """
 
@@ -704,7 +708,7 @@ class OwnFile:
         """Run it on inputs by name; return the outputs in the model's order."""
         with self._turn:
             if self._run is None:
-                load = {"onnxruntime": self._onnxruntime, "openvino": self._openvino}
+                load = dict(zip(RUNTIMES, (self._onnxruntime, self._openvino), strict=True))
                 self._run = load[self._runtime]()
             return self._run(inputs)
 
@@ -778,7 +782,10 @@ class Shapes(Called):
             shapes = {name: np.shape(array) for name, array in inputs.items()}
             try:
                 number, sizes = pick(entries, shapes, padding, self._other is not None)
-            except ValueError:
+            except ValueError as error:
+                if "others" in self.manifest and self._other is None:
+                    package = self.manifest["others"]["runtime"]
+                    raise ValueError(f"{error}; for other sizes it needs {package}") from None
                 if self._other is None or len(inputs) < len(self._names):
                     raise
                 return self._run_other(inputs, shapes)
@@ -1014,12 +1021,11 @@ def error_of(computed, true, loses_nan=False):
     return error, error / scale if scale > 0 else error
 
 
-def check(model: Model | Pool, inputs: dict[str, Any], truth: list[Any]) -> dict[str, Any]:
-    """Run an artifact for one shape on its sample; returns what there is to say."""
-    one: Any = model.at_once(lambda instance: instance)[0] if isinstance(model, Pool) else model
-    manifest, wrong, errors = one.manifest, None, []
+def compared(manifest, outputs, truth):
+    """Return the errors of outputs, and what is wrong with them or None."""
+    wrong, errors = None, []
     loses_nan = bool(manifest.get("placement", {}).get("nan_losses"))
-    for about, computed, true in zip(manifest["outputs"], model(inputs), truth, strict=True):
+    for about, computed, true in zip(manifest["outputs"], outputs, truth, strict=True):
         absolute, relative = error_of(computed, true, loses_nan)
         errors.append((absolute, relative))
         bound = about.get("tolerance", manifest["tolerance"])
@@ -1027,6 +1033,14 @@ def check(model: Model | Pool, inputs: dict[str, Any], truth: list[Any]) -> dict
             wrong = f"max_rel_error of {about['name']!r} {relative:.2g} is above {bound:.2g}"
             if not bound:
                 wrong = f"{about['name']!r} is off by {absolute:.6g} in {about['dtype']}"
+    return errors, wrong
+
+
+def check(model: Model | Pool, inputs: dict[str, Any], truth: list[Any]) -> dict[str, Any]:
+    """Run an artifact for one shape on its sample; returns what there is to say."""
+    one: Any = model.at_once(lambda instance: instance)[0] if isinstance(model, Pool) else model
+    manifest = one.manifest
+    errors, wrong = compared(manifest, model(inputs), truth)
     return {
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,

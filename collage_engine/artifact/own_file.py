@@ -1,0 +1,160 @@
+"""Puts the model's own file into an artifact, for sizes that none of its entries has.
+
+Which runtime runs it is measured: a file with open sizes may take longer than one whose sizes were
+set, above all at a size that the runtime has not met before.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from onnx.external_data_helper import uses_external_data
+
+from collage_engine.artifact.loader import run_artifact as loader
+from collage_engine.artifact.manifest import read_manifest
+from collage_engine.machine.worker import call_in_child
+from collage_engine.model.onnx_external import every_tensor
+from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.support.errors import ArtifactError, CollageError, last_line, one_sentence
+from collage_engine.support.time_limits import JOB_S
+
+FOLDER = "own"
+"""Folder of an artifact in which the file lies, with the weights that lay beside it."""
+ROUNDS = 5
+"""Calls of each size that are timed; chosen: the first one of a size is told from the others."""
+
+
+class TimeOwnFile(msgspec.Struct, frozen=True):
+    """What the child that times a file on one runtime is told."""
+
+    file: str
+    runtime: str
+    threads: int
+    artifacts: tuple[str, ...]
+    """Folders of artifacts whose samples are the inputs."""
+
+
+class OwnFileTimes(msgspec.Struct, frozen=True):
+    """What calls of a model's own file took."""
+
+    known_us: tuple[float, ...]
+    """For each artifact's sample the shortest call, once the runtime had met the size."""
+    total_us: float
+    """These, and the first call at each size."""
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A model's own file, the runtime that is to run it, and what that took."""
+
+    path: Path
+    runtime: str
+    times: OwnFileTimes
+
+    def put_into(self, folder: Path, files: dict[str, dict[str, Any]]) -> dict[str, str]:
+        """Copy it into an artifact's folder.
+
+        Args:
+            folder: The artifact.
+            files: Is given what the manifest says of the files.
+
+        Returns:
+            What the manifest says of it.
+        """
+        tensors = every_tensor(read_without_weights(self.path))
+        beside = {
+            entry.value
+            for tensor in tensors
+            if uses_external_data(tensor)
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+        for location in (self.path.name, *sorted(beside)):
+            place = folder / FOLDER / location
+            place.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(self.path.parent / location, place)
+            files[f"{FOLDER}/{location}"] = {
+                "sha256": loader.sha256(place),
+                "bytes": place.stat().st_size,
+                "licence": "the model's own",
+            }
+        return {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
+
+
+def fastest(path: Path, artifacts: Sequence[Path], menu: Collection[str]) -> OwnFile:
+    """Time a model's own file on the samples of artifacts, on each runtime that may run it.
+
+    Args:
+        path: The ONNX file.
+        artifacts: Artifacts of it for single shapes.
+        menu: Toolchains that took part; where no runtime is among them, all may run it.
+
+    Raises:
+        ArtifactError: The file has changed, the artifacts are for a device, or no runtime computes
+            what the samples say.
+    """
+    manifests = [read_manifest(folder) for folder in artifacts]
+    if manifests[0]["device"] != "cpu":
+        raise ArtifactError("--others: a model's own file runs on the processor only")
+    if loader.sha256(path) != manifests[0]["model"]["sha256"]:
+        raise ArtifactError(f"{path} was changed since it was placed: place it again")
+    names = [name for name in loader.RUNTIMES if name in menu] or loader.RUNTIMES
+    environment = {k: v for each in manifests for k, v in each["environment"].items()}
+    found, reasons = [], []
+    for name in names:
+        request = TimeOwnFile(
+            file=str(path.absolute()),
+            runtime=name,
+            threads=max(manifest["threads"] for manifest in manifests),
+            artifacts=tuple(map(str, artifacts)),
+        )
+        target = f"{__name__}:time_calls"
+        try:
+            times = call_in_child(target, request, timeout_s=JOB_S, env=environment)
+            found.append(OwnFile(path, name, times))
+        except CollageError as error:
+            reasons.append(f"{name}: {one_sentence(last_line(str(error)))}")
+    if not found:
+        raise ArtifactError(f"--others: no runtime runs {path} ({'; '.join(reasons)})")
+    return min(found, key=lambda own: own.times.total_us)
+
+
+def time_calls(request: TimeOwnFile) -> OwnFileTimes:
+    """Load a file on a runtime and call it with each sample in turn; for a child process.
+
+    Raises:
+        ArtifactError: It computes something else than the samples say.
+    """
+    run = loader.OwnFile(Path(request.file), request.runtime, request.threads)
+    samples = []
+    for folder in request.artifacts:
+        manifest = read_manifest(Path(folder))
+        inputs, truth = loader.read_sample(folder, manifest)
+        samples.append((_decoded(inputs), truth, manifest))
+    run(samples[0][0])  # loads it
+    seconds: list[list[float]] = [[] for _ in samples]
+    for _ in range(ROUNDS):
+        for taken, (inputs, truth, manifest) in zip(seconds, samples, strict=True):
+            start = time.perf_counter()
+            outputs = run(inputs)
+            taken.append(time.perf_counter() - start)
+            _, wrong = loader.compared(manifest, outputs, truth)
+            if wrong:
+                raise ArtifactError(wrong)
+    known = tuple(min(taken[1:]) * 1e6 for taken in seconds)
+    return OwnFileTimes(known, sum(known) + sum(taken[0] for taken in seconds) * 1e6)
+
+
+def _decoded(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return inputs as runtimes take them: a sample holds texts as UTF-8."""
+    return {
+        name: np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
+        for name, array in inputs.items()
+    }

@@ -1,0 +1,149 @@
+"""Chooses the shapes to place from a log of calls, which ``patch.py`` writes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import NamedTuple
+
+import msgspec
+
+from collage_engine.records.shapes import ShapeChoice
+from collage_engine.support.errors import UsageError
+from collage_engine.support.typed import Count, Positive, decode
+
+EXPECTED = 0.84
+"""Share of a call's time that it takes when its shape is placed: the geometric mean of the table
+"Against other runtimes" in ``tests/benchmarks/RESULTS.md`` at one thread."""
+LEAST_GAIN = 0.01
+"""Share of the log's time that one more shape must be expected to save; chosen: less than that is
+not told from noise, and a shape takes a run of its own."""
+MOST_CHOSEN = 8
+"""Shapes that a log may choose; chosen: they share the budget, ten minutes by default."""
+
+
+class LoggedCall(msgspec.Struct, frozen=True):
+    """A line of the log."""
+
+    model: str
+    """The SHA-256 of the model's file."""
+    us: Positive
+    dims: dict[str, Count] = {}
+    shapes: dict[str, tuple[Count, ...]] = {}
+    """Sizes of inputs that have an open one without a name."""
+
+
+class LoggedShape(NamedTuple):
+    """The calls of one shape."""
+
+    choice: ShapeChoice
+    calls: int
+    us: float
+    """Their median: first calls take longer."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The shapes that a log chooses."""
+
+    choices: tuple[ShapeChoice, ...]
+    """Those that pay most first."""
+    logged: tuple[LoggedShape, ...]
+
+    @property
+    def sentence(self) -> str:
+        """Say what the log holds, and which share of its time the chosen shapes took."""
+        total_us = sum(shape.calls * shape.us for shape in self.logged)
+        of_chosen = sum(s.calls * s.us for s in self.logged if s.choice in self.choices)
+        names = ", ".join(choice.text for choice in self.choices)
+        return (
+            f"{sum(shape.calls for shape in self.logged)} calls of {len(self.logged)} shapes; "
+            f"{of_chosen / total_us:.0%} of their time is that of the shapes to be placed: {names}"
+        )
+
+
+def read_calls(path: str, digest: str) -> tuple[LoggedShape, ...]:
+    """Return the calls of a model that a log holds, by their shapes.
+
+    Args:
+        path: The log.
+        digest: The SHA-256 of the model's file.
+
+    Raises:
+        UsageError: It is no such log, or holds no call of the model with an open size.
+    """
+    option = f"--from-calls {path}"
+    times: dict[str, tuple[ShapeChoice, list[float]]] = {}
+    others = set()
+    number = 0
+    try:
+        with Path(path).open("rb") as stream:
+            for line in stream:
+                number += 1
+                call = decode(line, LoggedCall)
+                choice = ShapeChoice(dims=call.dims, shapes=call.shapes)
+                if call.model != digest:
+                    others.add(call.model)
+                elif choice.text:
+                    times.setdefault(choice.text, (choice, []))[1].append(call.us)
+    except OSError as error:
+        raise UsageError(f"{option}: {error.strerror}") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{option}: line {number} is no call: {error}") from error
+    if not times:
+        raise UsageError(
+            f"{option} holds no call of this model with a size that it leaves open (it holds calls "
+            f"of {len(others)} other models)"
+        )
+    return tuple(LoggedShape(of, len(us), median(us)) for of, us in times.values())
+
+
+def choose(
+    logged: Sequence[LoggedShape], padded: Collection[str], most: int = MOST_CHOSEN
+) -> Chosen:
+    """Choose the shapes whose placements save most of the log's time, one after the other.
+
+    A call whose shape is placed is expected to take ``EXPECTED`` of its time, one that is padded
+    that of the larger shape, and any other one its own.
+
+    Args:
+        logged: What was called.
+        padded: Dimensions along which inputs may be padded.
+        most: Shapes at most.
+    """
+    best_us = [shape.us for shape in logged]
+    left = list(logged)
+    choices: list[ShapeChoice] = []
+
+    def with_one_more(more: LoggedShape) -> list[float]:
+        return [
+            min(us, EXPECTED * more.us) if reaches(more.choice, shape.choice, padded) else us
+            for us, shape in zip(best_us, logged, strict=True)
+        ]
+
+    def sum_us(times: Iterable[float]) -> float:
+        return sum(shape.calls * us for shape, us in zip(logged, times, strict=True))
+
+    least_us = LEAST_GAIN * sum_us(best_us)
+    while left and len(choices) < most:
+        more = min(left, key=lambda shape: sum_us(with_one_more(shape)))
+        new_us = with_one_more(more)
+        if sum_us(best_us) - sum_us(new_us) < least_us and choices:
+            break
+        best_us = new_us
+        left.remove(more)
+        choices.append(more.choice)
+    return Chosen(tuple(choices), tuple(logged))
+
+
+def reaches(placed: ShapeChoice, called: ShapeChoice, padded: Collection[str]) -> bool:
+    """Tell whether a call's inputs have the shape that is placed, or may be padded to it."""
+
+    def fits(have: Mapping[str, int], need: Mapping[str, int]) -> bool:
+        return have.keys() == need.keys() and all(
+            size == need[dim] or (dim in padded and size < need[dim]) for dim, size in have.items()
+        )
+
+    return placed.shapes == called.shapes and fits(called.dims, placed.dims)
