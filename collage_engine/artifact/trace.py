@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from collage_engine.artifact.artifact_run import TraceCalls, artifact_process, open_artifact
 from collage_engine.artifact.paired_times import timed_manifest
-from collage_engine.lowering.built import BOOKKEEPING, Kernel, parts_of_calls
+from collage_engine.lowering.built import BOOKKEEPING, Kernel, kernels_of_calls
 from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.toolchains.registry import about, all_names
@@ -77,9 +77,9 @@ def trace_of(
     times = [(moment - moments[0]) / 1000 for moment in moments]
     spans = list(zip(times[1:-1:2], times[2:-1:2], strict=True))
     partitions = placement["partitions"]
-    owners = parts_of_calls([Kernel(name=n, part=p) for n, p in placement["kernels"]], names)
+    owners = kernels_of_calls([Kernel(name=n, part=p) for n, p in placement["kernels"]], names)
     calls = [
-        _Call(name, *span, owner)
+        _Call(name, *span, owner.part if owner is not None else None)
         for name, span, owner in zip(names, spans, owners, strict=True)
         if owner is not None or not name.startswith(BOOKKEEPING)
     ]

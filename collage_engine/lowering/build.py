@@ -140,7 +140,11 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     about = BuiltModule(
         parts=tuple(cover[position] for position in order),
         kernels=tuple(
-            Kernel(name=names.get(call.kernel, call.kernel), part=call.partition)
+            Kernel(
+                name=names.get(call.kernel, call.kernel),
+                part=call.partition,
+                operators=call.operators,
+            )
             for call in assembled.calls
         ),
         libraries=tuple(libraries.values()),

@@ -23,6 +23,8 @@ class Kernel(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     part: int
+    operators: tuple[int, ...] = ()
+    """Numbers of the operators that it computes; empty: those of its whole partition."""
 
 
 class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,22 +70,22 @@ def attribute_kernels(
     count = max((kernel.part for kernel in kernels), default=-1) + 1
     owned = [0.0] * count
     outside: list[tuple[str, float]] = []
-    owners = parts_of_calls(kernels, [name for name, _ in seen])
-    for (name, us), part in zip(seen, owners, strict=True):
-        if part is not None:
-            owned[part] += us
+    owners = kernels_of_calls(kernels, [name for name, _ in seen])
+    for (name, us), kernel in zip(seen, owners, strict=True):
+        if kernel is not None:
+            owned[kernel.part] += us
         elif not name.startswith(BOOKKEEPING):
             outside.append((name, us))
     return owned, outside
 
 
-def parts_of_calls(kernels: Sequence[Kernel], names: Sequence[str]) -> list[int | None]:
-    """Return the partition that each call belongs to; None: none. See ``attribute_kernels``."""
-    found: list[int | None] = []
+def kernels_of_calls(kernels: Sequence[Kernel], names: Sequence[str]) -> list[Kernel | None]:
+    """Return the kernel that each call is of; None: no partition's. See ``attribute_kernels``."""
+    found: list[Kernel | None] = []
     at = 0
     for name in names:
         place = next((i for i in range(at, len(kernels)) if kernels[i].name == name), None)
-        found.append(None if place is None else kernels[place].part)
+        found.append(None if place is None else kernels[place])
         at = at if place is None else place + 1
     return found
 

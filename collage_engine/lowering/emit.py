@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.lowering.extract import relax_type
+from collage_engine.records.graph import node_set
 from collage_engine.support.errors import ToolchainError
-from collage_engine.toolchains.base import MODULES, Function
+from collage_engine.toolchains.base import KERNEL_NODES, MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.registry import get
 
@@ -18,6 +20,8 @@ class KernelCall:
 
     kernel: str
     partition: int
+    operators: tuple[int, ...] = ()
+    """Numbers of the operators that it computes, where it is one of several of its partition."""
 
 
 class CompiledParts:
@@ -36,6 +40,8 @@ class CompiledParts:
         self._prefix = prefix
         self._lowered: dict[int, tuple[Any, dict[Any, Any]]] = {}
         """Modules of what a toolchain lowered to TIR, and the new variable of each kernel."""
+        self._nodes: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
+        """The operators of each call of these, in order, as far as the toolchain says so."""
 
     def add(self, position: int, function: Function) -> None:
         """Compile one partition.
@@ -49,6 +55,12 @@ class CompiledParts:
             if isinstance(toolchain, LowersToTir):
                 module = toolchain.lower(function)
                 self._lowered[position] = module, self._add_kernels(module, function)
+                if module.attrs and KERNEL_NODES in module.attrs:
+                    said = json.loads(str(module.attrs[KERNEL_NODES]))
+                    self._nodes[position] = [
+                        (callee, function.graph.to_operators(node_set(nodes)))
+                        for callee, nodes in said
+                    ]
                 if module.attrs and MODULES in module.attrs:
                     self.externals.extend(module.attrs[MODULES])
             else:
@@ -135,17 +147,29 @@ class CompiledParts:
                     continue
                 known[binding.var] = builder.emit(value)
                 if isinstance(value, Call) and value.args:
-                    callee = value.args[0]
+                    callee, before = value.args[0], binding.value.args[0]
                     if isinstance(callee, GlobalVar):
-                        calls.append(KernelCall(str(callee.name_hint), position))
+                        computed = self._computed(position, str(before.name_hint))
+                        calls.append(KernelCall(str(callee.name_hint), position, computed))
                     elif isinstance(callee, relax.ExternFunc):
-                        calls.append(KernelCall(str(callee.global_symbol), position))
+                        name = str(callee.global_symbol)
+                        calls.append(KernelCall(name, position, self._computed(position, name)))
         result = with_variables(main.body.body, lambda v: known.get(v, v))
         if isinstance(result, Tuple):
             return list(result.fields)
         if isinstance(result.ty, relax.TupleType):
             return [builder.emit(TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]
+
+    def _computed(self, position: int, callee: str) -> tuple[int, ...]:
+        """Return the operators of the next call of a partition's kernel or library function."""
+        said = self._nodes.get(position, [])
+        place = next((k for k, (name, _) in enumerate(said) if name == callee), None)
+        if place is None:
+            return ()
+        found = said[place][1]
+        del said[: place + 1]  # what was left out in between was dropped as dead
+        return found
 
     def _add_placeholder(self, name: str) -> None:
         """Add a kernel that nobody calls."""

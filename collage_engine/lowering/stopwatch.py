@@ -95,11 +95,11 @@ def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str
     return names, moments[1:]
 
 
-def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str, float]]:
+def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str, float, float]]:
     """Time every call that TVM's virtual machine makes in a run of a model.
 
-    The stopwatch's own cost is subtracted: what the cheapest call (setting a register to nothing)
-    seems to take.
+    The stopwatch's own cost is subtracted from calls and from what passes between them: what the
+    cheapest call (setting a register to nothing) seems to take.
 
     Args:
         vm: The virtual machine.
@@ -107,7 +107,8 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
         runs: How many runs are timed, after one that warms up.
 
     Returns:
-        The name of each call and the median of its microseconds, in the order of the calls.
+        The name of each call in their order, the median of its microseconds, and of those that
+        passed since the call before.
 
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
@@ -115,6 +116,11 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
     names, moments = stamp_kernels(vm, call, runs)
     laps = [[e - b for b, e in zip(run[1:-1:2], run[2:-1:2], strict=True)] for run in moments]
     medians = [statistics.median(lap) for lap in zip(*laps, strict=True)]
+    pauses = [[b - e for e, b in zip(run[:-1:2], run[1::2], strict=True)] for run in moments]
+    gaps = [statistics.median(gap) for gap in zip(*pauses, strict=True)]
     empty = [ns for name, ns in zip(names, medians, strict=True) if name == "vm.builtin.null_value"]
     cost = statistics.median(empty or [min(medians, default=0.0)])
-    return [(n, max(0.0, ns - cost) / 1000) for n, ns in zip(names, medians, strict=True)]
+    return [
+        (name, max(0.0, ns - cost) / 1000, max(0.0, gap - cost) / 1000)
+        for name, ns, gap in zip(names, medians, gaps[:-1], strict=True)
+    ]

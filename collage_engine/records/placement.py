@@ -150,6 +150,20 @@ class NanLoss(msgspec.Struct, frozen=True, kw_only=True):
     nodes: Count
 
 
+class LayerTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a kernel, or a layer of a runtime, takes in a run of a placement."""
+
+    name: str
+    """What ran: a kernel, or a layer in its runtime's words."""
+    us: Figure
+    gap_us: Figure = 0.0
+    """Microseconds that pass before it begins."""
+    partition: int | None = None
+    """The place of its partition in the placement; None: it belongs to none, as a conversion."""
+    operators: tuple[int, ...] = ()
+    """Those of the ONNX nodes that it computes, wholly or in part; empty: a runtime inserted it."""
+
+
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """A cover of the graph, with what it should and does take."""
 
@@ -167,6 +181,9 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     """In order of the values."""
     nan_losses: tuple[NanLoss, ...] = ()
     """Nodes that do not hand on NaN; known of what a run chose only."""
+    layers: tuple[LayerTime, ...] = ()
+    """Kernels and layers in the order in which they run: with what passes between them they take
+    ``measured_us`` together. Empty: it was not profiled."""
 
     @property
     def noise_us(self) -> float:

@@ -29,14 +29,14 @@ def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
     placement = timed_placement(with_profiled_costs(data, race_result), winner)
     if winner.built is None:
         return placement
-    in_model_us = dict(enumerate(race_result.in_model_us))
+    in_model_us = race_result.in_model_us
     # The builder may run partitions in another order than the search listed them.
     by_candidate = {part.candidate: part for part in placement.partitions}
     parts = tuple(
         msgspec.structs.replace(by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k))
         for k, built in enumerate(winner.built.parts)
     )
-    return msgspec.structs.replace(placement, partitions=parts)
+    return msgspec.structs.replace(placement, partitions=parts, layers=race_result.layers)
 
 
 def with_nan_losses(task: RunTask, placement: Placement) -> Placement:
@@ -48,23 +48,20 @@ def with_nan_losses(task: RunTask, placement: Placement) -> Placement:
 def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemData:
     """Return the data with costs of the winner's partitions that have none, from its profile.
 
-    A cost is the profile's share of the measured time, since profiling takes time of its own. It
-    stands for the winner's own partition alone: what a partition takes in one placement says little
-    of what it takes in another one.
+    A cost stands for the winner's own partition alone: what a partition takes in one placement says
+    little of what it takes in another one.
 
     Args:
         data: All candidates with their costs.
         race_result: The winner, with the times of its partitions.
     """
-    built, measured_us = race_result.winner.built, race_result.winner.measured_us
+    built = race_result.winner.built
     if built is None:
         return data
-    total_us = sum(race_result.in_model_us)
-    share = min(1.0, measured_us / total_us) if measured_us and total_us > 0 else 1.0
     seen = {
-        part.id: Cost(state="measured", median_us=us * share, in_place="seen")
-        for part, us in zip(built.parts, race_result.in_model_us, strict=False)
-        if not data.costs.cost(part.id).usable
+        built.parts[k].id: Cost(state="measured", median_us=us, in_place="seen")
+        for k, us in race_result.in_model_us.items()
+        if not data.costs.cost(built.parts[k].id).usable
     }
     return data.with_costs(data.costs.with_isolated(seen)) if seen else data
 

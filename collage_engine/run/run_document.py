@@ -214,8 +214,9 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
 def _residual(race_result: RaceResult) -> list[Residual]:
     """Return the kernels outside every partition; calls of one name are added up."""
     found: dict[str, list[float]] = {}
-    for kernel in race_result.residual:
-        found.setdefault(kernel.kernel, []).append(kernel.us)
+    for layer in race_result.layers:
+        if layer.partition is None:
+            found.setdefault(layer.name, []).append(layer.us)
     return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]
 
 

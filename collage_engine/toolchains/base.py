@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MODULES = "external_mods"
 """Attribute of an ``IRModule``: runtime modules that come with it, as TVM's pass ``RunCodegen``
 leaves it."""
+KERNEL_NODES = "collage.kernel_nodes"
+"""Attribute of a lowered ``IRModule``, as JSON: for each call of ``main`` in order the name of what
+it calls, and the graph indices of the nodes that this computes or helps to."""
 
 
 @dataclass(frozen=True)

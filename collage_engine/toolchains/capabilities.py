@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.rules import Composites
     from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
-    from collage_engine.records.placement import Profile
+    from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import (
         RuntimeLibrary,
         ToolchainInstance,
@@ -302,6 +302,20 @@ class ProfilesLayers(Protocol):
 
         Raises:
             ToolchainError: The toolchain cannot take the file or its inputs.
+        """
+        ...
+
+
+@runtime_checkable
+class ProfilesPartitions(Protocol):
+    """The capability to say what the layers inside a partition of a placement take."""
+
+    def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
+        """Return the layers of a partition in the order in which they ran.
+
+        Args:
+            graph: The model's graph.
+            said: What the runtime module's function ``collage.layers`` answered after some runs.
         """
         ...
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -37,10 +37,12 @@ from collage_engine.support.time_limits import (
 from collage_engine.timing.child import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
+    LAYERS_FOLDER,
     KernelTime,
     OpenPlacement,
     OutputErrors,
     PeakMemory,
+    PlacementProfile,
     ProfilePlacement,
     Request,
     RunRound,
@@ -279,7 +281,9 @@ class PlacementProcess:
         except CollageError as error:
             self.fail(error, "it was built")
 
-    def load(self, cancelled: Flag | None = None) -> None:
+    def load(
+        self, cancelled: Flag | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
         """Start the process, load the placement and check its numbers on every sample.
 
         Where it cannot be loaded, or its numbers break the tolerance, ``failure`` says so and the
@@ -287,6 +291,7 @@ class PlacementProcess:
 
         Args:
             cancelled: Ends the loading when it is set; None: what ends every other call.
+            environment: Variables that the process gets besides its own.
 
         Raises:
             Cancelled: The user stopped it.
@@ -294,7 +299,7 @@ class PlacementProcess:
         if self.load_s == 0.0 and not self._may_be_tried():
             return  # one that ran before stays: its toolchains failed elsewhere
         began = time.monotonic()
-        self._start()
+        self._start(environment)
         try:
             errors: OutputErrors = self._open(cancelled)
             self.load_s = time.monotonic() - began
@@ -345,12 +350,13 @@ class PlacementProcess:
         if not error.from_outside and not (late and self._bench.left_s() <= 0.0):
             self._bench.faults.blame(self.toolchains, what)
 
-    def _start(self) -> None:
+    def _start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the process, in which nothing is loaded yet."""
         self._bench.make_room_for(self)
+        own = self.built.environment if self.built else {}
         self._worker = self._bench.start_worker(
             TRIAL_JOB,
-            env=TRIAL_SPIN | self.built.environment | RUNTIME_ONLY if self.built else {},
+            env=TRIAL_SPIN | own | RUNTIME_ONLY | dict(environment or {}),
             name="collage-trial",
         )
 
@@ -463,11 +469,25 @@ class PlacementProcess:
             kernels that belong to none.
         """
         assert self.built is not None
-        kernels: list[KernelTime] = self._call(ProfilePlacement(runs=runs))
-        seen = [(kernel.kernel, kernel.us) for kernel in kernels]
+        seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs).calls]
         taken, outside = attribute_kernels(self.built.kernels, seen)
         taken += [0.0] * (len(self.built.parts) - len(taken))  # the last ones may be views only
         return taken, [KernelTime(kernel=name, us=us) for name, us in outside]
+
+    def profile(self, runs: int, *, inside: bool = False) -> PlacementProfile:
+        """Return what its calls take, as the median of some runs; see ``ProfilePlacement``."""
+        found: PlacementProfile = self._call(ProfilePlacement(runs=runs, inside=inside))
+        return found
+
+    def layers_inside(self, runs: int) -> tuple[str, ...]:
+        """Return what its runtimes say of their layers, from a process of its own, as JSON."""
+        folder = self._bench.folder / "layers"
+        folder.mkdir(exist_ok=True)
+        self.close()
+        self.load(environment={LAYERS_FOLDER: str(folder)})
+        found = self.profile(runs, inside=True).inside if self.failure is None else ()
+        self.close()
+        return found
 
     def ask_memory(self) -> None:
         """Note in ``memory`` what the process has taken so far."""

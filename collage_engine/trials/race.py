@@ -25,10 +25,12 @@ from functools import partial
 
 from collage_engine.machine.device import available_bytes
 from collage_engine.machine.worker import WorkerError
+from collage_engine.records.placement import LayerTime
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
+from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.race_clock import SETTLE_S, RaceClock
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.standings import (
@@ -47,6 +49,8 @@ from collage_engine.wording.sentences import NO_TURN
 RUNS_PER_PROFILE = 3
 """Runs of a contender of several partitions that are profiled after each of its first rounds, of
 which there are ``COMMON_ROUNDS``; chosen."""
+RUNS_OF_LAYERS = COMMON_ROUNDS * RUNS_PER_PROFILE
+"""Runs of the winner that are profiled, layer by layer: as many as those of a contender in all."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
 """Bytes of a process without weights, how often it holds these, and the share of the free memory
 that contenders may take; chosen, above what any toolchain was seen to take."""
@@ -328,9 +332,8 @@ class Race:
             if self._time_afresh(winner):
                 break
             winner = self.standings.choose()
-        in_model_us, residual = self._where_time_goes(winner) if winner.fresh_us else ([], [])
         result = self.standings.result(winner)
-        return replace(result, in_model_us=tuple(in_model_us), residual=tuple(residual))
+        return replace(result, layers=self._where_time_goes(winner) if winner.fresh_us else ())
 
     def _run_last_rounds(self, on_progress: OnProgress) -> None:
         """Run rounds until the order is settled, or only the last steps have time left."""
@@ -366,16 +369,20 @@ class Race:
             winner.fresh_us.clear()
         return bool(winner.fresh_us)
 
-    def _where_time_goes(self, winner: RaceEntry) -> tuple[list[float], list[KernelTime]]:
-        """Return the winner's microseconds by partition, and its kernels outside of these."""
+    def _where_time_goes(self, winner: RaceEntry) -> tuple[LayerTime, ...]:
+        """Return what the winner's kernels and layers take; nothing where it is not known."""
         self._ask_memory(winner)
+        process, built, runs = winner.process, winner.process.built, RUNS_OF_LAYERS
+        us = self.standings.time_us(winner)
+        calls: tuple[KernelTime, ...] = ()
+        inside: tuple[str, ...] = ()
         with contextlib.suppress(WorkerError, ToolchainError):
-            if winner.process.built is not None:
-                runs = COMMON_ROUNDS * RUNS_PER_PROFILE
-                parts_us, outside = winner.process.partition_times(runs)
-                if any(parts_us) or outside:
-                    return parts_us, outside
-        return [], []  # the times stay; where in them the time goes is not known
+            calls = process.profile(runs).calls
+            if calls and built and wants_layers(built) and process.load_s < self.clock.left_s:
+                inside = process.layers_inside(runs)
+        if built is None or us is None or not calls:
+            return ()
+        return layer_times(self.runner.bench.model.graph, built, calls, inside, us)
 
     @staticmethod
     def _ask_memory(entry: RaceEntry) -> None:

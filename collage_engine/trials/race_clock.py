@@ -104,11 +104,12 @@ class RaceClock:
 
     @property
     def last_steps_s(self) -> float:
-        """Return the seconds kept for timing and profiling the winner in a fresh process.
+        """Return the seconds kept for timing the winner in a fresh process and profiling it.
 
-        Twice what loading took: a step that was begun before may take longer than was predicted.
+        Three times what loading took: its runtimes are asked for their layers in another process,
+        and a step that was begun before may take longer than was predicted.
         """
-        return 2 * self.load_s + self.fresh_rounds_s
+        return 3 * self.load_s + self.fresh_rounds_s
 
     @property
     def fresh_rounds_s(self) -> float:

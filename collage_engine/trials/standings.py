@@ -19,12 +19,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from collage_engine.planning.search_problem import RUNNERS_UP
-from collage_engine.records.placement import TIE_SHARE
+from collage_engine.records.placement import TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
-from collage_engine.trials.trial_job import KernelTime
 from collage_engine.wording.sentences import NO_TURN
 
 COMMON_ROUNDS = 6
@@ -97,18 +96,23 @@ class RaceResult:
         results: One for each different cover, in the order in which they were named.
         winner: What is exported.
         tied: Names of contenders that are as fast, as far as the common rounds can tell.
-        in_model_us: Microseconds of each partition of the winner, in execution order; empty where
-            it was not profiled.
-        residual: The winner's kernels outside every partition.
+        layers: What the winner's kernels and layers take, in the order in which they run; empty
+            where it was not profiled.
         fresh: Whether the winner was timed in a fresh process; else there was no time for it.
     """
 
     results: tuple[ContenderResult, ...]
     winner: ContenderResult
     tied: tuple[str, ...] = ()
-    in_model_us: tuple[float, ...] = ()
-    residual: tuple[KernelTime, ...] = ()
+    layers: tuple[LayerTime, ...] = ()
     fresh: bool = False
+
+    @property
+    def in_model_us(self) -> dict[int, float]:
+        """Return the microseconds of each partition of the winner; empty: it was not profiled."""
+        built = self.winner.built
+        known = range(len(built.parts)) if built is not None and self.layers else ()
+        return {k: sum(one.us for one in self.layers if one.partition == k) for k in known}
 
     @property
     def named(self) -> str:

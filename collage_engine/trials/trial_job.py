@@ -33,6 +33,11 @@ from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.child import WRONG_NUMBERS, timed
 
+LAYERS_FOLDER = "COLLAGE_LAYERS"
+"""The environment variable with which runtimes note what their layers take (``collage_module.h``):
+a folder for their files."""
+LAYERS = "collage.layers"
+"""The function of a runtime's module that says what it noted."""
 SPIN_CHECK_S = 0.004
 """Seconds in which the processor time of this process is compared with the wall time; chosen."""
 SPINNING_SHARE = 0.25
@@ -82,6 +87,9 @@ class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
     """Time every kernel the VM calls, over a few runs."""
 
     runs: int = 9
+    inside: bool = False
+    """Whether runtimes are asked what they noted of their layers, which ends the placement: it was
+    loaded in an environment with ``LAYERS_FOLDER``."""
 
 
 class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +111,16 @@ class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
 
     kernel: str
     us: float
+    gap_us: float = 0.0
+    """Microseconds since the call before, in which the virtual machine works."""
+
+
+class PlacementProfile(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parts of a placement take in a run of it."""
+
+    calls: tuple[KernelTime, ...] = ()
+    inside: tuple[str, ...] = ()
+    """What runtimes said of the layers of their partitions, as JSON."""
 
 
 def load_model(request: OpenPlacement, sample: dict[str, np.ndarray], number: int = 0) -> Model:
@@ -152,8 +170,8 @@ class TrialJob:
         """Answer a request.
 
         Returns:
-            ``OutputErrors`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, the times
-            of kernels for ``ProfilePlacement``, and ``MemorySeen`` for ``PeakMemory``.
+            ``OutputErrors`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, a
+            ``PlacementProfile`` for ``ProfilePlacement``, and ``MemorySeen`` for ``PeakMemory``.
         """
         if isinstance(request, OpenPlacement):
             return self._open(request)
@@ -310,16 +328,22 @@ class TrialJob:
 
         return 1.0 / sum(self._pool.at_once(work))
 
-    def _profile(self, request: ProfilePlacement) -> list[KernelTime]:
+    def _profile(self, request: ProfilePlacement) -> PlacementProfile:
         """Return the median time of every VM call, in order.
 
         Nothing on a device, where calls return before their work is done and a graph holds many.
         """
         model = self._model
         if model is None or self._threads == 0:
-            return []
+            return PlacementProfile()
         times = time_kernels(model, self._bound_call(model), request.runs)
-        return [KernelTime(kernel=name, us=us) for name, us in times]
+        runtimes = model.library.imports if request.inside else []
+        own = [module for module in runtimes if module.implements_function(LAYERS)]
+        answers = [module.get_function(LAYERS) for module in own]
+        return PlacementProfile(
+            calls=tuple(KernelTime(kernel=name, us=us, gap_us=gap) for name, us, gap in times),
+            inside=tuple(filter(None, (str(answer()) for answer in answers))),
+        )
 
 
 def with_texts(outputs: Sequence[np.ndarray]) -> list[np.ndarray]:

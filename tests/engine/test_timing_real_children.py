@@ -10,12 +10,14 @@ import pytest
 
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.model.importer import import_model
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import Measurer, group_candidates
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
 from collage_engine.trials.runner import TrialRunner
 from tests.support.artifact_cases import MNIST, cover_in_turn
@@ -101,3 +103,29 @@ def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
         assert any(process.partition_times(5)[0])
         rounds = (min(process.timed_round()) for _ in range(20))
         assert any(after < 1.5 * before for after in rounds), "none of twenty is as fast"
+
+
+@pytest.mark.parametrize("name", ["tvm", "onednn", "onnxruntime", "openvino"])
+def test_a_placement_of_one_partition_shows_the_layers_inside(tmp_path, name):
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    sample = Sample(inputs, original_outputs(model, inputs))
+    whole = make_candidate(
+        model.graph,
+        ToolchainInstance(toolchain=name, threads=1),
+        tuple(range(len(model.graph.operators))),
+        rule="test",
+    )
+    with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path)) as runner:
+        process = runner.process(Contender(name="whole", kind="collage", cover=(whole,)))
+        runner.build(process)
+        process.load()
+        calls = process.profile(9).calls
+        assert wants_layers(process.built) == (name != "tvm"), "TVM's kernels are calls themselves"
+        inside = process.layers_inside(9) if name != "tvm" else ()
+        layers = layer_times(model.graph, process.built, calls, inside, 1000.0)
+    computed = [one for one in layers if one.operators]
+    assert len(computed) > 4 and sum(one.us for one in computed) > 0.0
+    held = [k for one in computed for k in one.operators]
+    assert sorted(held) == list(range(11)), "each operator is in one of the layers"
+    assert sum(one.us + one.gap_us for one in layers) == pytest.approx(1000.0)

@@ -26,6 +26,7 @@ from collage_engine.trials.trial_job import (
     OpenPlacement,
     OutputErrors,
     PeakMemory,
+    PlacementProfile,
     RunRound,
 )
 from tests.support.covers import candidate_on
@@ -37,7 +38,7 @@ HANGS_S = 30.0
 def instance(name: str, precision: str = "float32") -> ToolchainInstance:
     """Returns an instance whose configuration names the placement that it makes up."""
     return ToolchainInstance(
-        toolchain="x", config=(("name", name),), threads=2, precision=precision
+        toolchain="tvm", config=(("name", name),), threads=2, precision=precision
     )
 
 
@@ -52,6 +53,7 @@ def trial_model(outputs: Mapping[str, str] | None = None, weights_bytes: int = 0
     kinds = outputs or {"y": "float32"}
     return SimpleNamespace(
         record=record,
+        graph=None,
         inputs=[("x", SimpleNamespace(dtype="float32"))],
         outputs=[(name, SimpleNamespace(dtype=dtype)) for name, dtype in kinds.items()],
     )
@@ -184,12 +186,11 @@ class ScriptedWorker:
             for k in range(self.parts)
             if (self.name, k) not in script.views
         ]
-        return [
-            *kernels[:1],
+        between = [
             KernelTime(kernel="to_nhwc", us=script.between_us * slow),
             KernelTime(kernel="vm.builtin.alloc_storage", us=9.0),
-            *kernels[1:],
         ]
+        return PlacementProfile(calls=(*kernels[:1], *between, *kernels[1:]))
 
     def _be_killed(self, request: Any, name: str) -> None:
         if (name, type(request)) in self.script.kills:

@@ -9,6 +9,7 @@ import pytest
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Cost, CostTable
+from collage_engine.records.placement import LayerTime
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
 from collage_engine.trials.contender import Contender, ContenderResult
@@ -53,7 +54,8 @@ def confirmed(*profile_us: float) -> RaceResult:
         rounds_us=(70.0, 70.0, 70.0),
         built=built,
     )
-    return RaceResult(results=(winner,), winner=winner, in_model_us=profile_us)
+    layers = (LayerTime(name=f"k{k}", us=us, partition=k) for k, us in enumerate(profile_us))
+    return RaceResult(results=(winner,), winner=winner, layers=tuple(layers))
 
 
 def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:

@@ -528,6 +528,8 @@ class Model(Called):
         os.environ[WEIGHTS_FOLDER] = str(folder)
         with module_file(folder, private) as module:
             library = tvm_ffi.load_module(str(module))
+        self.library = library
+        """The module, which imports those of the runtimes."""
         self._machine = library["vm_load_executable"]()
         host = (tvm_ffi.DLDeviceType.kDLCPU, 0, POOLED)
         device = () if self._on_host else (tvm_ffi.DLDeviceType.kDLCUDA, 0, POOLED)

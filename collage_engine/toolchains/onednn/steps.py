@@ -66,6 +66,7 @@ class Step:
     def as_json(self) -> dict[str, Any]:
         """Return the step as JSON values for the runtime."""
         out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
+        out["nodes"] = list(self.nodes)
         if self.posts:
             out["post"] = [asdict(p) for p in self.posts]
         return out

@@ -8,6 +8,10 @@ that leave) stays float32.
 
 from __future__ import annotations
 
+import json
+import statistics
+from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +19,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.graph import NodeIndex
+from collage_engine.records.placement import Layer
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.records.toolchain import (
     SHORT_SPIN_TURNS,
@@ -160,6 +165,24 @@ class OneDnnToolchain(CppToolchain):
         # Products of float32 tensors are then made of elements rounded to bfloat16.
         described["bfloat16"] = int(narrow)
         return described, bytes(plan.blob)
+
+    def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
+        """Implement ``capabilities.ProfilesPartitions``: its primitives."""
+        steps = json.loads(said["plan"])["steps"]
+        layers = []
+        for primitive in said["steps"]:
+            source = primitive["source"]
+            nodes = steps[source]["nodes"] if source >= 0 else ()
+            names = (graph.nodes[index].onnx_nodes for index in nodes)
+            layers.append(
+                Layer(
+                    name=primitive["what"],
+                    kind=primitive["kernel"],
+                    us=statistics.median(primitive["us"]),
+                    nodes=tuple(dict.fromkeys(chain.from_iterable(names))),
+                )
+            )
+        return tuple(layers)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""

@@ -7,6 +7,7 @@ devices are further instances.
 from __future__ import annotations
 
 import contextlib
+import json
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 
     from collage_engine.model.whole_numbers import WholeNumbers
     from collage_engine.records.graph import Node
-    from collage_engine.records.placement import Profile
+    from collage_engine.records.placement import Layer, Profile
     from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
 IN_FLOAT64 = ("mean", "power", "prod", "sum")
@@ -195,6 +196,13 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         from collage_engine.toolchains.onnxruntime.profile import read_profile
 
         return read_profile(content)
+
+    def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
+        """Implement ``capabilities.ProfilesPartitions``, from the profile of its session."""
+        begin = Path(said["files"])
+        file = max(begin.parent.glob(f"{begin.name}_*.json"), default=None)
+        profile = self.read_profile(json.loads(file.read_text())) if file is not None else None
+        return profile.layers if profile is not None else ()
 
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]

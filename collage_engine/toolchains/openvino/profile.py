@@ -6,7 +6,7 @@ import csv
 import io
 import statistics
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,7 @@ def profile_layers(
             for total in (layer.real_time * runs - before[layer.node_name] * LEAST_RUNS,)
         ]
         all_took += took
-    return _profile(rows, statistics.median(all_took) * 1e6)
+    return profile_of(rows, statistics.median(all_took) * 1e6)
 
 
 def _open_request(file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]) -> Any:
@@ -101,7 +101,7 @@ def read_json(data: Any) -> Profile | None:
     if not all(isinstance(run, dict) and "nodes" in run for run in runs):
         return None
     keys = ("name", "status", "node_type", "exec_type", "real_time")
-    return _profile([str(node[key]) for key in keys] for run in runs for node in run["nodes"])
+    return profile_of([str(node[key]) for key in keys] for run in runs for node in run["nodes"])
 
 
 def read_table(text: str) -> Profile | None:
@@ -109,10 +109,11 @@ def read_table(text: str) -> Profile | None:
     if not text.startswith(("layerName;execStatus", "layerName,execStatus")):
         return None
     rows = csv.reader(io.StringIO(text), delimiter=text[len("layerName")])
-    return _profile(row[:5] for row in rows if len(row) >= 5 and row[1] and row[0] != "layerName")
+    return profile_of(row[:5] for row in rows if len(row) >= 5 and row[1] and row[0] != "layerName")
 
 
-def _profile(rows: Iterable[list[str]], us: float | None = None) -> Profile:
+def profile_of(rows: Iterable[Sequence[Any]], us: float | None = None) -> Profile:
+    """Return the layers of counters: name, status, type, kernel and milliseconds of each run."""
     times: dict[tuple[str, str, str], list[float]] = {}
     for name, status, kind, kernel, milliseconds in rows:
         # What takes less than a microsecond counts as not run; what was fused has no kernel.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.model.whole_numbers import WholeNumbers
     from collage_engine.records.graph import Node, NodeIndex
-    from collage_engine.records.placement import Profile
+    from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import ToolchainInstance
 
 TYPES = frozenset(
@@ -141,6 +141,12 @@ class OpenVinoToolchain(OnnxFedToolchain):
         from collage_engine.toolchains.openvino.profile import read_json, read_table
 
         return read_table(content) if isinstance(content, str) else read_json(content)
+
+    def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
+        """Implement ``capabilities.ProfilesPartitions``, from the counters of its request."""
+        from collage_engine.toolchains.openvino.profile import profile_of
+
+        return profile_of(said["rows"]).layers
 
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]

@@ -19,6 +19,7 @@ from tvm.ir import Call, Expr, GenericConst, Op, Tuple, TupleGetItem, make_node
 
 from collage_engine.kernels.relax_values import constant_of, dtype_of, static_shape, with_variables
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
+from collage_engine.toolchains.tvm.kernel_nodes import NamingBuilder
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
 
 TO_LAST, TO_FIRST = TO_STORED[NHWC], TO_LOGICAL[NHWC]
@@ -119,7 +120,7 @@ class _Converter:
         self, module: tvm.IRModule, takes: Collection[int], gives: Collection[int]
     ) -> None:
         self.function, self.takes, self.gives = module["main"], takes, gives
-        self.builder = relax.BlockBuilder()
+        self.builder = NamingBuilder()
         self.plain: dict[Any, Any] = {
             variable: self.builder.add_func(function, variable.name_hint)
             for variable, function in module.functions.items()
@@ -145,6 +146,7 @@ class _Converter:
             with builder.dataflow():
                 for block in function.body.blocks:
                     for binding in block.bindings:
+                        builder.hint = str(binding.var.name)
                         self._bind(binding.var, binding.value)
                 result = builder.emit_output(self._results(function.body.body))
             builder.emit_func_output(result)

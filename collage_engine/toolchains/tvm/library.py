@@ -123,6 +123,10 @@ class LibraryCalls:
         """Tell whether a call is inside a composite, not its root."""
         return index in self._inner
 
+    def composite(self, index: int) -> Function | None:
+        """Return the composite of which a call is the root; None for other calls."""
+        return self._roots.get(index)
+
     def emit(self, builder: Any, index: int, value: Callable[[int], Any]) -> Any | None:
         """Return the composite of which a call is the root, as a packed call.
 
@@ -130,7 +134,7 @@ class LibraryCalls:
         """
         from tvm import relax
 
-        composite = self._roots.get(index)
+        composite = self.composite(index)
         if composite is None:
             return None
         kind = composite.graph.nodes[index].type

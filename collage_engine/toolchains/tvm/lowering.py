@@ -5,6 +5,7 @@ So are kernels that bring a value from one format to another.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -17,8 +18,9 @@ from collage_engine.kernels.scheduler import Kernel, kernel_for
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type
 from collage_engine.records.graph import TensorType
-from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.base import KERNEL_NODES, Function
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
+from collage_engine.toolchains.tvm.kernel_nodes import nodes_of_calls
 from collage_engine.toolchains.tvm.rebuild import relax_module
 
 if TYPE_CHECKING:
@@ -34,16 +36,19 @@ class Lowered:
 
 
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
-    """Return the module legalised and fused: ``main`` calls PrimFuncs without schedules."""
-    return tvm.transform.Sequential(
-        [
-            relax.transform.LegalizeOps(table(cpu)),
-            relax.transform.AnnotateTIROpPattern(),
-            relax.transform.FuseOps(),
-            relax.transform.FuseTIR(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )(module)
+    """Return the module legalised and fused: ``main`` calls PrimFuncs without schedules.
+
+    Its attribute ``KERNEL_NODES`` says which nodes of the graph each of the calls computes.
+    """
+    legal = relax.transform.LegalizeOps(table(cpu))(module)
+    groups = tvm.transform.Sequential(
+        [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps()]
+    )(legal)
+    kernels = tvm.transform.Sequential(
+        [relax.transform.FuseTIR(), relax.transform.DeadCodeElimination()]
+    )(groups)
+    nodes = [(callee, sorted(found)) for callee, found in nodes_of_calls(legal, groups)]
+    return kernels.with_attr(KERNEL_NODES, json.dumps(nodes))
 
 
 def lower_module(

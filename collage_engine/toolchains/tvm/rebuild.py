@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import tvm
@@ -9,10 +10,11 @@ from tvm import relax
 from tvm.ir import Tuple
 
 from collage_engine.kernels.relax_values import with_variables
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import NodeIndex, members
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.tvm.kernel_nodes import NamingBuilder
 from collage_engine.toolchains.tvm.quantized import Integers, Writer
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ class _Rebuilding:
     ) -> None:
         self.function, self.calls = function, calls
         self.model, self.graph = function.model, function.graph
-        self.builder = relax.BlockBuilder()
+        self.builder = NamingBuilder()
         self.known: dict[Any, Any] = {
             variable: self.builder.add_func(callee, variable.name_hint)
             for variable, callee in self.model.module.functions.items()
@@ -82,6 +84,7 @@ class _Rebuilding:
         model, integers, calls = self.model, self.integers, self.calls
         if self.graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
             return
+        self.builder.name_by(self._computed_at(index))
         whole = None
         if calls is not None:
             if calls.skips(index):
@@ -95,7 +98,15 @@ class _Rebuilding:
         for each in integers.opened(index):
             if self.graph.nodes[each].op in PRODUCTS:
                 self.products.append(each)
+            self.builder.name_by([each])
             self.known[model.var(each)] = self.builder.emit(self._moved(model.expr(each)))
+
+    def _computed_at(self, index: NodeIndex) -> Sequence[NodeIndex]:
+        """Return the nodes that are emitted as one with a node: those of its composite."""
+        calls, found = self.calls, self.integers.found.get(index)
+        composite = calls.composite(index) if calls is not None else None
+        whole = composite or found
+        return [index] if whole is None else list(members(whole.nodes))
 
     def _value_of(self, index: int) -> Any:
         """Return the Relax value of a node outside a composite."""

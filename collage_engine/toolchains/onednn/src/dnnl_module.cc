@@ -63,6 +63,26 @@ class DnnlModule : public PlanModule {
     return std::string(json::Stringify(out));
   }
 
+  std::string Layers() final {
+    json::Array steps;
+    for (const Step& step : program_.steps()) {
+      json::Array us;
+      for (double each : step.us) us.push_back(each);
+      json::Object o;
+      o.Set(ffi::String("what"), ffi::String(step.what));
+      o.Set(ffi::String("fused"), ffi::String(step.fused));
+      o.Set(ffi::String("kernel"), ffi::String(step.implementation));
+      o.Set(ffi::String("source"), static_cast<int64_t>(step.source));
+      o.Set(ffi::String("us"), us);
+      steps.push_back(o);
+    }
+    json::Object out;
+    out.Set(ffi::String("symbol"), ffi::String(symbol()));
+    out.Set(ffi::String("plan"), ffi::String(plan_text()));
+    out.Set(ffi::String("steps"), steps);
+    return LayersFolder() != nullptr ? std::string(json::Stringify(out)) : "";
+  }
+
   ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
@@ -108,11 +128,12 @@ class DnnlModule : public PlanModule {
           site.posts.push_back(ParsePostOp(p.cast<json::Object>()));
         }
       }
-      ++index;
+      program_.SetSource(index++);
       Share(Get<int64_t>(step, "shared") != 0);
       c.Define(site.out, Lower(c, op, site));
     }
     at_.clear();
+    program_.SetSource(-1);
     BindOutputs(output_ids);
     c.constants().Keep();
     program_.Finish();

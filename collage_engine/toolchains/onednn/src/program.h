@@ -2,6 +2,7 @@
 #ifndef COLLAGE_ONEDNN_PROGRAM_H_
 #define COLLAGE_ONEDNN_PROGRAM_H_
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -52,6 +53,8 @@ struct Step {
   std::string what, implementation, takes, gives, fused;
   Dims dims;
   int threads = 1;
+  int source = -1;             // the step of the plan that it belongs to; -1: none
+  std::vector<double> us;      // of each call, where they are timed
 };
 
 struct Binding {
@@ -92,6 +95,8 @@ class Program {
   const Buffer& buffer(int id) const { return buffers_[id]; }
   size_t buffer_count() const { return buffers_.size(); }
   const std::vector<Step>& steps() const { return steps_; }
+  // What is appended from now on belongs to this step of the plan.
+  void SetSource(int source) { source_ = source; }
   std::vector<Slot>& slots() { return slots_; }
 
   // OpenMP's thread count belongs to the calling thread: it is set when a primitive is made, which
@@ -107,6 +112,7 @@ class Program {
     step.primitive = dnnl::primitive(pd.get());
     step.implementation = pd.impl_info_str();
     step.threads = threads_;
+    step.source = source_;
     View scratch;
     Desc scratch_desc = pd.scratchpad_desc();
     if (!scratch_desc.is_zero() && scratch_desc.get_size() > 0) {
@@ -155,7 +161,8 @@ class Program {
       arena_ = arena;
     }
     int threads = 0;
-    for (const Step& step : steps_) {
+    for (Step& step : steps_) {
+      auto began = timed_ ? Clock::now() : Clock::time_point();
       if (step.threads != threads) set_threads_(threads = step.threads);
       dnnl_status_t status = dnnl_primitive_execute(
           step.primitive.get(), stream.get(), static_cast<int>(step.arguments.size()),
@@ -164,10 +171,15 @@ class Program {
         TVM_FFI_THROW(RuntimeError) << "oneDNN: step " << step.what << " failed ("
                                     << dnnl_status2str(status) << ")";
       }
+      if (timed_) {
+        step.us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - began).count());
+      }
     }
   }
 
  private:
+  using Clock = std::chrono::steady_clock;
+
   struct Bound {
     dnnl_memory_t memory;
     int argument;
@@ -220,6 +232,8 @@ class Program {
 
   SetThreadsFunction set_threads_ = nullptr;
   int threads_ = 1;
+  int source_ = -1;
+  bool timed_ = LayersFolder() != nullptr;
   std::vector<Buffer> buffers_;
   std::vector<Step> steps_;
   std::vector<Slot> slots_;

@@ -239,6 +239,15 @@ class OrtModule : public PlanModule {
     return std::string(json::Stringify(out));
   }
 
+  std::string Layers() final {
+    if (LayersFolder() == nullptr || stream_) return "";
+    session_.Reset();  // writes its profile
+    json::Object out;
+    out.Set(ffi::String("symbol"), ffi::String(symbol()));
+    out.Set(ffi::String("files"), ffi::String(ProfileFiles()));
+    return std::string(json::Stringify(out));
+  }
+
   ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
@@ -255,6 +264,9 @@ class OrtModule : public PlanModule {
       api.Call(kSetIntraOpNumThreads, options.get(), threads_);
       api.Call(kAddSessionConfigEntry, options.get(),
                static_cast<const char*>("session.intra_op.allow_spinning"), spin_ ? "1" : "0");
+    }
+    if (LayersFolder() != nullptr) {
+      api.Call(kEnableProfiling, options.get(), ProfileFiles().c_str());
     }
     if (Has(plan, "optimized_model")) {  // for looking at what the optimiser made of it
       std::string path = GetString(plan, "optimized_model");
@@ -292,6 +304,9 @@ class OrtModule : public PlanModule {
     values_.assign(arguments_.size(), nullptr);
     run_ = api.Function<RunFunction>(kRun);
   }
+
+  // How the names of files begin that the session writes its profile to.
+  std::string ProfileFiles() const { return std::string(LayersFolder()) + "/" + symbol(); }
 
   // What a session on an NVIDIA device needs besides.
   void OpenDevice(const json::Object& plan, void* options) {

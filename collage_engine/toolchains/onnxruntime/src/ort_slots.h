@@ -18,6 +18,7 @@ enum OrtSlot : int {
   kRun = 9,
   kCreateSessionOptions = 10,
   kSetOptimizedModelFilePath = 11,
+  kEnableProfiling = 14,
   kSetIntraOpNumThreads = 24,
   kSetInterOpNumThreads = 25,
   kCreateCustomOpDomain = 26,

@@ -85,6 +85,28 @@ class OvModule : public PlanModule {
     return std::string(json::Stringify(out));
   }
 
+  std::string Layers() final {
+    if (LayersFolder() == nullptr) return "";
+    ov_profiling_info_list_t list{};
+    OvCheck(ov_infer_request_get_profiling_info(request_.get(), &list), "OpenVINO has no counters");
+    json::Array rows;
+    for (size_t i = 0; i < list.size; ++i) {
+      const ov_profiling_info_t& each = list.profiling_infos[i];
+      json::Array row;
+      row.push_back(ffi::String(each.node_name));
+      row.push_back(ffi::String(each.status == ov_profiling_info_t::EXECUTED ? "EXECUTED" : "NOT_RUN"));
+      row.push_back(ffi::String(each.node_type));
+      row.push_back(ffi::String(each.exec_type));
+      row.push_back(each.real_time / 1e3);  // milliseconds, the mean over all calls
+      rows.push_back(row);
+    }
+    ov_profiling_info_list_free(&list);
+    json::Object out;
+    out.Set(ffi::String("symbol"), ffi::String(symbol()));
+    out.Set(ffi::String("rows"), rows);
+    return std::string(json::Stringify(out));
+  }
+
   ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
@@ -137,10 +159,11 @@ class OvModule : public PlanModule {
     // itself; beside other pools it would sit on cores that they want.
     bool pinning = spin_;
     OvCheck(ov_core_compile_model(
-                OvCore(), model, "CPU", 10, compiled_.out(),
+                OvCore(), model, "CPU", 12, compiled_.out(),
                 ov_property_key_hint_performance_mode, "LATENCY",
                 ov_property_key_inference_num_threads, threads.c_str(),
                 ov_property_key_num_streams, "1",
+                ov_property_key_enable_profiling, LayersFolder() != nullptr ? "YES" : "NO",
                 ov_property_key_hint_inference_precision, precision_.c_str(),
                 ov_property_key_hint_enable_cpu_pinning, pinning ? "YES" : "NO"),
             "OpenVINO cannot compile the model");

@@ -210,6 +210,10 @@ class ByteReader {
   size_t left_;
 };
 
+// Where modules of this process may write while they note the times of what is inside of them, which
+// slows them down; null: they do not.
+inline const char* LayersFolder() { return std::getenv("COLLAGE_LAYERS"); }
+
 inline constexpr const char* kMagic = "collage-module-1";
 
 // ---- the module -----------------------------------------------------------------------------
@@ -243,6 +247,7 @@ class PlanModule : public ffi::ModuleObj {
           [self, make](ffi::PackedArgs, ffi::Any* result) { *result = make(); });
     };
     if (name == "collage.inside") return giving([this] { return ffi::String(Describe()); });
+    if (name == "collage.layers") return giving([this] { return ffi::String(Layers()); });
     if (name == "collage.plan") return giving([this] { return ffi::String(plan_text_); });
     if (name == "collage.save") return giving([this] { return SaveToBytes(); });
     return std::nullopt;
@@ -269,6 +274,9 @@ class PlanModule : public ffi::ModuleObj {
   }
   // What is inside, as JSON for the faces.
   virtual std::string Describe() const = 0;
+  // The times of what is inside in the calls so far, as JSON for the toolchain's Python side; empty
+  // where LayersFolder() is null, or where nothing inside can be timed. No call may follow.
+  virtual std::string Layers() { return ""; }
   // The weights as they were given.
   virtual ffi::Bytes Weights() const = 0;
   // Where its arguments lie.
