@@ -171,6 +171,7 @@ class Worker:
         cancel: Flag | None = None,
         on_message: Callable[[Any], None] | None = None,
         silence_s: float | None = None,
+        idle_s: float | None = None,
     ) -> Any:
         """Run the target on ``payload`` in the child and return what it returns.
 
@@ -181,6 +182,7 @@ class Worker:
             cancel: Ends the call (and the child) when it is set.
             on_message: Takes what the target sends on the way.
             silence_s: Seconds that may pass without any message.
+            idle_s: Seconds that may pass in which the child and all below it do nothing.
 
         Returns:
             What the target returned.
@@ -198,7 +200,7 @@ class Worker:
                 raise Cancelled("stopped before the work began")
             child = self._running_child()
             child.risk.clear()
-            limits = _Limits(timeout_s, silence_s, cancel, self.memory_limit_bytes)
+            limits = _Limits(timeout_s, silence_s, idle_s, cancel, self.memory_limit_bytes)
             try:
                 kind, body = self._converse(child, payload, limits, on_message)
             except BaseException as error:
@@ -273,6 +275,7 @@ class _Limits:
 
     timeout_s: float | None
     silence_s: float | None
+    idle_s: float | None
     cancel: Flag | None
     most_bytes: int
     call_is_over: bool = False
@@ -282,6 +285,8 @@ class _Limits:
         now = time.monotonic()
         self.began = self.heard = now
         """Moments of the begin and of the last message, less ``lost_s`` at that time."""
+        self.busy = now
+        """Moment of the last look at which its processes had used the processor."""
         self.lost_s = 0.0
         """Seconds in which the child computed and others had the processor, which do not count."""
         self.next_look, self.next_tree = now, now + TREE_FIRST_S
@@ -303,12 +308,16 @@ class _Limits:
             return self.timeout_s
         if self.silence_s is not None and own - self.heard > self.silence_s:
             return self.silence_s
+        if self.idle_s is not None and now - self.busy > self.idle_s:
+            return self.idle_s
         return None
 
     def _count_lost(self, child: ChildProcess, now: float) -> None:
         """Look what processor time the child had, and count as lost what it did not get."""
         used_s = child.processor_s()
         passed_s, got_s = now - self._counted, used_s - self._used_s
+        if got_s != 0.0:
+            self.busy = now
         if got_s >= LEAST_SHARE * passed_s:
             self.lost_s += max(0.0, passed_s - got_s)
         self._counted, self._used_s = now, used_s

@@ -26,7 +26,7 @@ from collage_engine.planning.measured_placements import (
 )
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import RUNNERS_UP, broken_pins, pin_verdicts
-from collage_engine.records.answers import SearchAnswer
+from collage_engine.records.answers import Price, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord, table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run
@@ -207,7 +207,7 @@ class PlacementPrices:
 
         Where one run has timed both, its common rounds decide, however far single rounds lie apart.
         """
-        best, price = self._measured.get(name), self.regrets.get(name)
+        best, price = self._measured.get(name), self.by_candidate[name].us
         if price is None or self.us is None:
             return False
         if best is not None and best.us - self.us <= price:
@@ -218,36 +218,27 @@ class PlacementPrices:
         return abs(price) > self._shown.noise_us
 
     @cached_property
-    def regrets(self) -> dict[str, float | None]:
-        """Return the price of each candidate; None: no placement contains it."""
-        prices: dict[str, float | None] = {}
-        answer = self._found.answer
+    def by_candidate(self) -> dict[str, Price]:
+        """Return what is known of the prices of candidates, by id."""
+        prices: dict[str, Price] = {}
+        answer, least_us = self._found.answer, self._least_us
         for name in {*map(str, answer.regrets), *self._measured}:
             regret = answer.regrets.get(name)
             known = []
             if name in self._measured:
                 known.append(self._measured[name].us)
-            if regret is not None and self._least_us is not None:
+            if regret is not None and least_us is not None:
                 cost_us = None if answer.cost_us is None else answer.cost_us + regret
                 if not known or cost_us is None or not self._found.is_timed(cost_us):
-                    known.append(self._least_us + regret)
-            prices[name] = min(known) - self.us if known and self.us is not None else None
+                    known.append(least_us + regret)
+            prices[name] = Price(min(known) - self.us if known and self.us is not None else None)
         if not self._found.broken_by(self._shown):
-            prices.update(dict.fromkeys(self._own, 0.0))
+            prices.update(dict.fromkeys(self._own, Price(0.0)))
+        if least_us is not None and self.us is not None:
+            for candidate, bound_us in answer.regret_bounds.items():
+                price = Price(max(0.0, least_us + bound_us - self.us), at_least=True)
+                prices.setdefault(str(candidate), price)
         return prices
-
-    @cached_property
-    def regret_bounds(self) -> dict[str, float]:
-        """Return what the price of a candidate is at least, where it is not known."""
-        least_us = self._least_us
-        if least_us is None or self.us is None:
-            return {}
-        bounds = self._found.answer.regret_bounds.items()
-        return {
-            str(name): max(0.0, least_us + us - self.us)
-            for name, us in bounds
-            if str(name) not in self.regrets
-        }
 
     def verdicts(self, pins: tuple[Pin, ...]) -> tuple[PinVerdict, ...]:
         """Return what became of the pins, with what each costs.
@@ -362,8 +353,7 @@ def search_document(
             placement=best,
             verdicts=prices.verdicts(found.data.pins),
             limits=tuple(limit_verdicts(answer)),
-            regrets=prices.regrets,
-            regret_bounds=prices.regret_bounds,
+            prices=prices.by_candidate,
         ), found
     verdicts = tuple(pin_verdicts(document.pins, answer))
     if answer.infeasible is None:

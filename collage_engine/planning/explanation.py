@@ -93,8 +93,7 @@ class _Explanation:
         self._document, self._node = document, node
         self._search, self._shown = search, shown
         self._prices = None if shown is None else PlacementPrices(search, shown)
-        self._regrets = {} if self._prices is None else self._prices.regrets
-        self._bounds = {} if self._prices is None else self._prices.regret_bounds
+        self._known = {} if self._prices is None else self._prices.by_candidate
         self._names = node_names(document.graph)
         self._titles = NodeTitles(document.graph.calls)
         # Partitions of an earlier run's placement need not be among the document's candidates.
@@ -135,8 +134,7 @@ class _Explanation:
             ),
             alternatives=(*lines, *map(_without_candidate, refusals)),
             candidates=tuple(holding),
-            regrets={name: us for name, us in self._regrets.items() if name in ids},
-            regret_bounds={name: us for name, us in self._bounds.items() if name in ids},
+            prices={name: price for name, price in self._known.items() if name in ids},
             chosen=None if self._chosen is None else str(self._chosen.id),
             runner_up=None if second is None else self._search.with_time(second),
             not_offered=refusals,
@@ -172,30 +170,31 @@ class _Explanation:
             instead: What candidates that a pin rules out would cost in the place of that pin.
         """
         name = str(candidate.id)
-        regret, bound = self._regrets.get(name), self._bounds.get(name)
+        price = self._known.get(name)
+        us = None if price is None else price.us
         status: AlternativeStatus
         if candidate.state == "invalid":
-            status, bound = "invalid", None
+            status, us = "invalid", None
         elif candidate is self._chosen:
-            status, regret, bound = "chosen", None, None
-        elif regret is not None:
+            status, us = "chosen", None
+        elif price is not None and price.us is not None and not price.at_least:
             tied = self._prices is not None and not self._prices.is_told_apart(name)
-            status = "tied" if tied else "slower" if regret > 0 else "faster"
+            status = "tied" if tied else "slower" if price.us > 0 else "faster"
         elif candidate.state == "unknown":
             status = "unmeasured"
         elif name in instead:
-            status, regret = "instead of the pin", instead[name]
-        elif name in self._regrets:
-            status = "ruled out"
+            status, us = "instead of the pin", instead[name]
+        elif price is None:
+            status = "not known"
         else:
-            status = "at least" if bound is not None else "not known"
+            status = "at least" if price.at_least else "ruled out"
         return Alternative(
             toolchain=candidate.toolchain,
             status=status,
             candidate=name,
             operators=self._called(name),
             here_us=candidate.cost_us,
-            whole_us=bound if regret is None else regret,
+            whole_us=us,
             reason=candidate.reason or "",
         )
 
@@ -218,8 +217,9 @@ class _Explanation:
             if rest:
                 freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
         free = search_of(freed, document.settings, self._search, self._shown)
-        regrets = PlacementPrices(free, self._shown).regrets
-        return {name: us for name, us in regrets.items() if us is not None}
+        prices = PlacementPrices(free, self._shown).by_candidate
+        known = {name: price.us for name, price in prices.items() if not price.at_least}
+        return {name: us for name, us in known.items() if us is not None}
 
     # -- sentences ---------------------------------------------------------------------------
 
@@ -325,23 +325,19 @@ class _Explanation:
 
     def _why_not(self, other: str) -> str:
         """Return why a candidate with a lower isolated cost was not chosen."""
-        regret, bound = self._regrets.get(other), self._bounds.get(other)
-        if regret is not None and abs(regret) < LEAST_US:
+        price = self._known.get(other)
+        if price is None:
+            return "there was no time to find the best placement with it"
+        if price.us is None:
+            return "no placement contains it: a pin or its neighbours rule it out"
+        if price.at_least:
+            return f"the best placement with it takes at least {time_text(price.us)} longer"
+        if abs(price.us) < LEAST_US:
             return "the best placement with it takes as long"
-        if regret is not None and regret < 0:
-            return f"another placement with it takes {time_text(-regret)} less"
-        if regret is not None:
-            return (
-                f"the best placement with it takes {time_text(regret)} longer, because of its "
-                "hand-overs"
-            )
-        if bound is not None:
-            return f"the best placement with it takes at least {time_text(bound)} longer"
-        return (
-            "no placement contains it: a pin or its neighbours rule it out"
-            if other in self._regrets
-            else "there was no time to find the best placement with it"
-        )
+        if price.us < 0:
+            return f"another placement with it takes {time_text(-price.us)} less"
+        longer = f"takes {time_text(price.us)} longer, because of its hand-overs"
+        return f"the best placement with it {longer}"
 
     @cached_property
     def _second_best(self) -> Placement | None:

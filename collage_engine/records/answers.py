@@ -17,6 +17,19 @@ from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
 
 
+class Price(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a choice costs.
+
+    It is the latency of the best placement with the choice, less that of the shown placement.
+    """
+
+    us: float | None
+    """Microseconds, negative where it is faster; None: no placement under the pins and limits
+    contains the choice."""
+    at_least: bool = False
+    """Whether there was no time to find out more than a lower bound."""
+
+
 class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The best placement at the stored costs, and what others would cost."""
 
@@ -25,11 +38,8 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     infeasible: dict[str, Any] | None = None
     verdicts: tuple[PinVerdict, ...] = ()
     limits: tuple[LimitVerdict, ...] = ()
-    regrets: dict[str, float | None] = {}
-    """Candidate id → µs; None: no placement under the pins and limits contains it."""
-    regret_bounds: dict[str, float] = {}
-    """Candidate id → µs that its regret is at least, where the regret itself is not known. Of a
-    measured candidate that is neither here nor in ``regrets`` nothing is known."""
+    prices: dict[str, Price] = {}
+    """By candidate id. Of the price of a measured candidate that is not here nothing is known."""
 
 
 class NoCandidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,9 +96,7 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
     alternatives: tuple[Alternative, ...] = ()
     """The candidate of the placement, the others by price, then the toolchains without any."""
     candidates: tuple[CandidateRecord, ...] = ()
-    regrets: dict[str, float | None] = {}
-    """As in :class:`SearchAnswer`."""
-    regret_bounds: dict[str, float] = {}
+    prices: dict[str, Price] = {}
     """As in :class:`SearchAnswer`."""
     chosen: str | None = None
     runner_up: Placement | None = None

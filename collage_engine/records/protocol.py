@@ -21,6 +21,7 @@ from collage_engine.records.answers import (
     ExplainAnswer,
     InsideAnswer,
     Opened,
+    Price,
     RunUpdate,
     SearchAnswer,
 )
@@ -113,9 +114,7 @@ class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of ``candidates.query`` and ``measure.now``."""
 
     candidates: tuple[CandidateRecord, ...]
-    regrets: dict[str, float | None] = {}
-    """As in ``SearchAnswer``."""
-    regret_bounds: dict[str, float] = {}
+    prices: dict[str, Price] = {}
     """As in ``SearchAnswer``."""
 
 

@@ -75,7 +75,7 @@ def run_search(opened: OpenDocument, request: p.RunSearch) -> SearchAnswer:
         answer, opened.search = search_document(
             now, request.settings, opened.search, _shown(opened, request.shown)
         )
-        opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
+        opened.prices = answer.prices
     return answer
 
 
@@ -88,10 +88,7 @@ def candidates_query(opened: OpenDocument, request: p.CandidatesQuery) -> p.Cand
         ]
     return p.CandidatesAnswer(
         candidates=tuple(shown),
-        regrets={c.id: opened.regrets[c.id] for c in shown if c.id in opened.regrets},
-        regret_bounds={
-            c.id: opened.regret_bounds[c.id] for c in shown if c.id in opened.regret_bounds
-        },
+        prices={c.id: opened.prices[c.id] for c in shown if c.id in opened.prices},
     )
 
 

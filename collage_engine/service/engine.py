@@ -424,10 +424,10 @@ class Engine:
             opened.note_rows()
         run = outcome.run
         with opened.searching:
-            # Regrets shown from now on are those at the costs of this run.
+            # Prices shown from now on are those at the costs of this run.
             now = opened.snapshot()
             answer, opened.search = search_document(now, settings, None, run.placement)
-            opened.regrets, opened.regret_bounds = answer.regrets, answer.regret_bounds
+            opened.prices = answer.prices
         timed = run.placement is not None and run.placement.measured_us is not None
         if timed and [each.pin for each in run.pins] == [pin.written for pin in now.pins]:
             run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included

@@ -7,7 +7,7 @@ import hashlib
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import msgspec
 
 from collage_engine.planning.document_search import DocumentSearch
 from collage_engine.planning.measured_placements import is_like
-from collage_engine.records.answers import RunUpdate
+from collage_engine.records.answers import Price, RunUpdate
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Run
 from collage_engine.records.protocol import ChildRequest, Job
@@ -54,9 +54,7 @@ class OpenDocument:
     """Of a model that came by value: its file is there."""
     search: DocumentSearch | None = None
     """The last search: it answers until costs, pins or settings change."""
-    regrets: dict[str, float | None] = field(default_factory=dict)
-    """Of the last search; replaced by every search."""
-    regret_bounds: dict[str, float] = field(default_factory=dict)
+    prices: Mapping[str, Price] = field(default_factory=dict)
     """Of the last search; replaced by every search."""
 
     choice: ShapeChoice = field(init=False)

@@ -25,7 +25,6 @@ from typing import TypeVar
 
 import msgspec
 
-from collage_engine.machine.processes import STEP_S, descendants, processor_s
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.precision import BFLOAT16, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainAbout, ToolchainState
@@ -291,35 +290,19 @@ def forget_probes() -> None:
         _probed.clear()
 
 
-class _Idle:
-    """A flag that is set when a probe is to be ended: nobody waits for it, or it does nothing."""
-
-    def __init__(self, worker: Worker, ready_by: float, stop: Flag) -> None:
-        self._worker, self._ready_by, self._stop = worker, ready_by, stop
-        self._used_s = -1.0
-        self._looked = self._busy = time.monotonic()
-
-    def is_set(self) -> bool:
-        """Tell whether the probe is to be ended; it looks at its processes from time to time."""
-        now = time.monotonic()
-        if now - self._looked > STEP_S and self._worker.warden_pid:
-            used_s = processor_s(descendants(self._worker.warden_pid))
-            self._looked, before_s, self._used_s = now, self._used_s, used_s
-            self._busy = now if used_s != before_s else self._busy
-        return self._stop.is_set() or now >= self._ready_by or now - self._busy > IDLE_S
-
-
 def _probe_in_child(name: str, ready_by: float, stop: Flag) -> ToolchainState:
     before = surroundings(name, _targets()[name])
+    in_vain = FlagWhen(lambda: stop.is_set() or time.monotonic() >= ready_by)
     with Worker(_JOB, name="collage-probe") as worker:
         try:
-            state: ToolchainState = worker.call(name, WORK_S, _Idle(worker, ready_by, stop))
-        except (WorkerTimeout, Cancelled) as error:
+            state: ToolchainState = worker.call(name, WORK_S, in_vain, idle_s=IDLE_S)
+        except Cancelled:
             if stop.is_set():
                 raise
-            reason = f"probing it took longer than {WORK_S:g} s"
-            if isinstance(error, Cancelled):
-                reason = f"probing it did nothing for longer than {IDLE_S:g} s"
+            return _unavailable(name, NOT_READY, late=True)
+        except WorkerTimeout as error:
+            took = "took" if error.seconds == WORK_S else "did nothing for"
+            reason = f"probing it {took} longer than {error.seconds:g} s"
             reason = f"{reason}; `collage toolchains` tries it again"
             return msgspec.structs.replace(_unavailable(name, reason), fault=True)
         except WorkerCrashed as error:

@@ -17,10 +17,11 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from collage_engine.records.answers import Price
 from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import (
     TIE_SHARE,
@@ -540,27 +541,18 @@ def ending_sentences(run: Run) -> list[str]:
 # -- ties ------------------------------------------------------------------------------
 
 
-def price_known(
-    candidate: str,
-    regrets: Mapping[str, float | None],
-    bounds: Mapping[str, float],
-    *,
-    measured: bool,
-) -> str:
+def price_known(price: Price | None, *, measured: bool) -> str:
     """Return what is known of a candidate's price: ``3 µs``, ``≥ 3 µs``, or words.
 
     Args:
-        candidate: Its id.
-        regrets: Exact prices by id; None: no placement contains the candidate.
-        bounds: By id what a price is at least, where it is not known.
+        price: The price; None: it is not known.
         measured: Whether the candidate has a cost.
     """
-    if candidate in regrets:
-        regret = regrets[candidate]
-        return "no placement" if regret is None else time_text(regret)
-    if candidate in bounds:
-        return f"≥ {time_text(bounds[candidate])}"
-    return "not known" if measured else time_text(None)
+    if price is None:
+        return "not known" if measured else time_text(None)
+    if price.us is None:
+        return "no placement"
+    return f"≥ {time_text(price.us)}" if price.at_least else time_text(price.us)
 
 
 # -- runs at different times -----------------------------------------------------------

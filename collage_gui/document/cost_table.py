@@ -1,4 +1,4 @@
-"""Holds the candidates of one document, their costs and their regrets."""
+"""Holds the candidates of one document, their costs and their prices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from collage_engine.records import protocol
-from collage_engine.records.answers import ExplainAnswer, SearchAnswer
+from collage_engine.records.answers import ExplainAnswer, Price, SearchAnswer
 from collage_engine.records.candidate import UNKNOWN, CandidateRecord, Cost
 from collage_gui.engine_client import EngineRequests
 from collage_gui.messages import DocumentLog
@@ -19,7 +19,7 @@ class CostTable(QObject):
     """Every candidate of the model with what is known of its cost."""
 
     changed = Signal()
-    """Costs or regrets changed; gathered while a run measures."""
+    """Costs or prices changed; gathered while a run measures."""
     candidates_changed = Signal()
 
     def __init__(
@@ -31,10 +31,8 @@ class CostTable(QObject):
         """Candidate id → candidate."""
         self.by_candidate: dict[str, Cost] = {}
         """Candidate id → cost, where one is known."""
-        self.regrets: dict[str, float | None] = {}
-        """Candidate id → regret in µs; None where no valid placement contains it."""
-        self.regret_bounds: dict[str, float] = {}
-        """Candidate id → µs that its regret is at least, where the regret is not known."""
+        self.prices: dict[str, Price] = {}
+        """By candidate id, where something is known."""
         self._asked_for = ""
         """The handle for which an answer is awaited."""
         self._ask_again = False
@@ -96,33 +94,30 @@ class CostTable(QObject):
         self._requests.drop("candidates")
         self._announce.stop()
         self._asked_for, self._ask_again = "", False
-        self.candidates, self.by_candidate = {}, {}
-        self.regrets, self.regret_bounds = {}, {}
+        self.candidates, self.by_candidate, self.prices = {}, {}, {}
 
     def stop(self) -> None:
         """Announces nothing any more, because the document closes."""
         self._announce.stop()
 
-    def take_regrets(
+    def take_prices(
         self,
         answer: protocol.CandidatesAnswer | ExplainAnswer | SearchAnswer,
         about: Iterable[CandidateRecord] | None = None,
     ) -> None:
-        """Take the regrets of an answer.
+        """Take the prices of an answer.
 
         Args:
             answer: The answer.
-            about: The candidates that it is about, by default all: what was known of their regrets
+            about: The candidates that it is about, by default all: what was known of their prices
                 no longer holds.
         """
         if about is None:
-            self.regrets, self.regret_bounds = {}, {}
+            self.prices = {}
         else:
             for candidate in about:
-                self.regrets.pop(candidate.id, None)
-                self.regret_bounds.pop(candidate.id, None)
-        self.regrets.update(answer.regrets)
-        self.regret_bounds.update(answer.regret_bounds)
+                self.prices.pop(candidate.id, None)
+        self.prices.update(answer.prices)
 
     def _candidates_failed(self, reason: str) -> None:
         self._asked_for = ""
@@ -134,7 +129,7 @@ class CostTable(QObject):
             self.refresh()
         self.candidates = {}
         self.add(answer.candidates)
-        self.take_regrets(answer, answer.candidates)
+        self.take_prices(answer, answer.candidates)
         self.candidates_changed.emit()
 
     def _emit_changed(self) -> None:

@@ -231,7 +231,7 @@ class Execution(QObject):
             if answer.verdicts:
                 self._pins.verdicts = answer.verdicts
             self.limits = answer.limits
-            self._costs.take_regrets(answer)
+            self._costs.take_prices(answer)
             sentence = ""
             if answer.placement is not None:
                 # What a run has measured already is not shown as an estimate once more; neither the
@@ -261,7 +261,7 @@ class Execution(QObject):
             return
 
         def arrived(answer: SearchAnswer) -> None:
-            self._costs.take_regrets(answer)
+            self._costs.take_prices(answer)
             if answer.verdicts and shown.pins == pins == self._pins.written:
                 self._pins.set_verdicts(answer.verdicts)
             self._costs.changed.emit()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
 
+from collage_engine.records.answers import Price
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin, PinKind
 from collage_engine.records.placement import Placement
@@ -77,7 +78,7 @@ def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class PinPrice:
-    """The regret of the best placement that puts some operators on one toolchain."""
+    """The price of putting some operators on one toolchain."""
 
     toolchain: str
     us: float | None = None
@@ -109,8 +110,8 @@ class PinPrice:
 def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
     """Return the price of each toolchain for the selected operators.
 
-    For one operator it is the least regret of the toolchain's candidates that hold it, which is
-    exact. For several it is the largest of these, which is a lower bound, or the regret of one
+    For one operator it is the least price of the toolchain's candidates that hold it, which is
+    exact. For several it is the largest of these, which is a lower bound, or the price of one
     candidate that holds them all.
 
     Args:
@@ -154,13 +155,13 @@ def _price(
 
     Where the one selected operator is pinned, it is the price of another pin in that one's place.
     """
-    regrets: Mapping[str, float | None] = document.costs.regrets
-    explanation = document.questions.explanation
+    prices, explanation = document.costs.prices, document.questions.explanation
     if explanation is not None and explanation.prices_instead and len(operators) == 1:
-        regrets = explanation.prices_instead
+        prices = {name: Price(us) for name, us in explanation.prices_instead.items()}
 
     def least(wanted: frozenset[int]) -> float | None:
-        known = (regrets.get(c.id) for c in own if wanted <= set(c.nodes))
+        priced = (prices.get(c.id) for c in own if wanted <= set(c.nodes))
+        known = (price.us for price in priced if price is not None and not price.at_least)
         return min((us for us in known if us is not None), default=None)
 
     together = least(operators)

@@ -88,11 +88,11 @@ class Questions(QObject):
 
     def _explained(self, answer: ExplainAnswer) -> None:
         self.explanation = answer
-        self._costs.take_regrets(answer, answer.candidates)
+        self._costs.take_prices(answer, answer.candidates)
         self.explanation_changed.emit()
 
     def _queried(self, answer: protocol.CandidatesAnswer) -> None:
         self.candidates = answer.candidates
-        self._costs.take_regrets(answer, answer.candidates)
+        self._costs.take_prices(answer, answer.candidates)
         self._costs.add(answer.candidates, replace=False)
         self.explanation_changed.emit()

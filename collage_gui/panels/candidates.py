@@ -182,7 +182,8 @@ class CandidatesPanel(QWidget):
         told = self._alternative(row)
         if told is not None and told.status != "at least":
             return told.whole_us
-        return self.document.costs.regrets.get(row.id)
+        price = self.document.costs.prices.get(row.id)
+        return None if price is None or price.at_least else price.us
 
     def _status(self, row: CandidateRecord) -> str:
         """Return what is known of a choice at the primary operator; without one, of its cost."""
@@ -196,9 +197,7 @@ class CandidatesPanel(QWidget):
     def _price_tip(self, row: CandidateRecord) -> str:
         """Say what is known of the price, also where there is no amount to show."""
         costs = self.document.costs
-        return price_known(
-            row.id, costs.regrets, costs.regret_bounds, measured=costs.of(row.id).usable
-        )
+        return price_known(costs.prices.get(row.id), measured=costs.of(row.id).usable)
 
     def _chosen_ids(self) -> set[str]:
         owners = self.document.placement.partitions

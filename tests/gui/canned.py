@@ -6,6 +6,7 @@ import hashlib
 
 import msgspec
 
+from collage_engine.records.answers import Price
 from collage_engine.records.candidate import CandidateRecord, Cost, invalid
 from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.records.pin import Pin, PinVerdict
@@ -376,15 +377,15 @@ class World:
                 )
         return tuple(out)
 
-    def regret(self, candidate: CandidateRecord) -> float | None:
+    def price(self, candidate: CandidateRecord) -> Price:
         value = self.value(candidate)
         if value == float("inf"):
-            return None
+            return Price(None)
         best = min(
             (self.value(c) for c in self.candidates.values() if c.nodes == candidate.nodes),
             default=value,
         )
-        return value - best + (0.0 if len(candidate.nodes) > 1 else 11.0)
+        return Price(value - best + (0.0 if len(candidate.nodes) > 1 else 11.0))
 
     def provisional_run(self) -> Run:
         """One toolchain alone, timed end to end before anything else is measured.

@@ -332,7 +332,6 @@ class Engine:
             placement=placement,
             infeasible=infeasible,
             verdicts=world.verdicts(world.pins, True),
-            regrets={},
         )
 
     def candidates_query(self, params):
@@ -341,7 +340,7 @@ class Engine:
         found = [c for c in world.candidates.values() if not wanted or wanted & set(c.nodes)]
         return p.CandidatesAnswer(
             candidates=tuple(self.with_cost(world, c) for c in found),
-            regrets={c.id: world.regret(c) for c in found if c.id in world.costs} if wanted else {},
+            prices={c.id: world.price(c) for c in found if c.id in world.costs} if wanted else {},
         )
 
     def with_cost(self, world, candidate):
@@ -361,14 +360,14 @@ class Engine:
             f"{chosen.toolchain} runs {len(chosen.nodes)} operators here as one partition.",
             "It wins because fusing the bias and the activation saves two passes over memory.",
         )
-        regrets = {name: us for name, us in answer.regrets.items() if us is not None}
+        prices = {name: one.us for name, one in answer.prices.items() if one.us is not None}
         lines = [
             Alternative(
                 toolchain=each.instance.id,
-                status="slower" if each.id in regrets else "unmeasured",
+                status="slower" if each.id in prices else "unmeasured",
                 candidate=each.id,
                 here_us=each.cost.median_us,
-                whole_us=regrets.get(each.id),
+                whole_us=prices.get(each.id),
             )
             for each in answer.candidates
             if each.id != chosen.candidate
@@ -388,7 +387,7 @@ class Engine:
             words=words,
             alternatives=(first, *lines, *without),
             candidates=answer.candidates,
-            regrets=answer.regrets,
+            prices=answer.prices,
             chosen=chosen.candidate,
             runner_up=placement,
             not_offered=(

@@ -20,7 +20,7 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     titles = [column.title for column in model.columns]
     table.sortByColumn(titles.index("Here"), Qt.SortOrder.DescendingOrder)
     assert titles.index("Operators") > PRICE_COLUMN, "what it costs is seen without scrolling"
-    known = any(page.document.costs.regrets.get(r.id) is not None for r in model.rows)
+    known = any(page.document.costs.prices.get(r.id) is not None for r in model.rows)
     assert table.isColumnHidden(PRICE_COLUMN) != known
     costs = [page.document.costs.of(model.rows[i].id).us for i in model.order]
     finite = [c for c in costs if c != float("inf")]

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 from PySide6.QtCore import Qt
 
+from collage_engine.records.answers import Price
 from collage_engine.records.pin import Pin
 from collage_gui.document.pin_prices import PinPrice, pin_prices
 from collage_gui.document.pin_set import command_line_text
@@ -174,7 +175,7 @@ def test_the_menu_shows_a_price_a_bound_or_the_reason_for_each_toolchain(drive) 
     menu.deleteLater()
 
 
-def test_the_price_is_the_least_regret_and_at_most_where_candidates_are_unmeasured(drive) -> None:
+def test_the_price_is_the_least_one_and_at_most_where_candidates_are_unmeasured(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
@@ -183,7 +184,7 @@ def test_the_price_is_the_least_regret_and_at_most_where_candidates_are_unmeasur
     document = page.document
     own = [c for c in document.questions.candidates if c.instance.toolchain == "tvm"]
     for at, candidate in enumerate(own):
-        document.costs.regrets[candidate.id] = 27.0 + at
+        document.costs.prices[candidate.id] = Price(27.0 + at)
     found = prices(d, page)["tvm"]
     if not found.is_now:
         assert found.text == "+27.0 µs"
@@ -201,7 +202,7 @@ def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(driv
     d.until(lambda: page.document.questions.candidates)
     questions = page.document.questions
     own = [c for c in questions.candidates if c.instance.toolchain == "onednn"]
-    page.document.costs.regrets.clear()
+    page.document.costs.prices.clear()
     assert prices(d, page)["onednn"].us is None
     instead = {c.id: at - 1.37 for at, c in enumerate(own)}
     questions.explanation = msgspec.structs.replace(questions.explanation, prices_instead=instead)

@@ -180,16 +180,16 @@ def test_what_is_shown_stays_while_it_is_confirmed(drive) -> None:
     d.run(page)
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
-    d.until(lambda: not page.document.client._pending)
+    d.until(lambda: page.document.costs.prices and not page.document.client._pending)
     shown, verdicts = page.document.placement.shown, page.document.pins.verdicts
-    regrets = dict(page.document.costs.regrets)
+    prices = dict(page.document.costs.prices)
     seen = []
     page.document.placement.changed.connect(lambda: seen.append(page.document.execution.running))
     page.view.setFocus()
     d.qtbot.keyClick(page.view, Qt.Key.Key_C)
     d.until(lambda: "confirm" in page.document.execution.stages)
     assert page.document.placement.shown is shown and page.document.pins.verdicts == verdicts
-    assert page.document.costs.regrets == regrets and not any(seen)
+    assert page.document.costs.prices == prices and not any(seen)
     d.until(lambda: not page.document.execution.running)
     d.until(lambda: page.document.runs.visible[-1].settings["budget_s"] == 20.0)
 

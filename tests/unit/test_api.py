@@ -55,7 +55,7 @@ def test_an_explanation_names_the_chosen_candidate(session):
     exported = {part.candidate for part in session.runs[-1].placement.partitions}
     assert answer.chosen in exported, "what is explained is what the run exported"
     noise_us = session.runs[-1].placement.noise_us
-    assert min(r for r in answer.regrets.values() if r is not None) >= -noise_us
+    assert min(p.us for p in answer.prices.values() if p.us is not None) >= -noise_us
 
 
 def test_pins_are_replaced_and_checked(session):

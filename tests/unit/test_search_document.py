@@ -92,7 +92,7 @@ def test_a_pinned_node_has_the_prices_of_other_pins_in_that_ones_place():
     on_tvm = Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")
     opened = document(together, *each, *other, pins=[on_tvm])
     told, _ = explain_document(opened, 0)
-    assert told.regrets[together.id] is None, "the pin rules it out"
+    assert told.prices[together.id].us is None, "the pin rules it out"
     assert told.prices_instead == {other[0].id: 0.0, each[0].id: -2.0, together.id: -4.0}
     assert explain_document(opened, 1)[0].prices_instead == {}, "the pin is not on this node"
     opened.pins = [Pin(kind="on", nodes=(0, 1), toolchain="tvm", text="relu*=tvm")]
@@ -169,13 +169,13 @@ def test_the_best_placement_is_never_worse_than_the_best_that_was_measured():
 def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     opened, parts = a_mix_that_won()
     found, search = search_document(opened, RunSettings())
-    assert found.regrets[parts["first"].id] == found.regrets[parts["second"].id] == 0.0
-    assert found.regrets[parts["whole"].id] == pytest.approx(32.7 - 7.68), "as it was measured"
-    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 7.68)
+    assert found.prices[parts["first"].id].us == found.prices[parts["second"].id].us == 0.0
+    assert found.prices[parts["whole"].id].us == pytest.approx(32.7 - 7.68), "as it was measured"
+    assert found.prices[parts["tvm"].id].us == pytest.approx(25.2 - 7.68)
     alone = placement(parts["tvm"], measured_us=25.2)
     found, _ = search_document(opened, RunSettings(), search, alone)
-    assert found.regrets[parts["tvm"].id] == 0.0
-    assert found.regrets[parts["first"].id] == pytest.approx(7.68 - 25.2), "it would be faster"
+    assert found.prices[parts["tvm"].id].us == 0.0
+    assert found.prices[parts["first"].id].us == pytest.approx(7.68 - 25.2), "it would be faster"
 
 
 def test_a_pin_costs_the_difference_of_what_was_measured():
@@ -203,7 +203,7 @@ def test_what_was_not_measured_is_compared_at_the_scale_of_what_was():
     opened.runs = [run("r1", placement(*each, measured_us=8.0))]
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement
-    assert found.regrets[other.id] == pytest.approx(1.0)
+    assert found.prices[other.id].us == pytest.approx(1.0)
     opened.pins = [Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")]
     found, _ = search_document(opened, RunSettings())
     assert found.verdicts[0].price_us == pytest.approx(1.0), "7 µs are expected, 8 are measured"
@@ -213,7 +213,7 @@ def test_the_explanation_is_about_the_placement_that_is_shown():
     opened, parts = a_mix_that_won()
     told, search = explain_document(opened, 0)
     assert told.chosen == parts["first"].id and told.words[0].startswith("TVM runs ")
-    assert told.regrets[parts["whole"].id] == pytest.approx(32.7 - 7.68)
+    assert told.prices[parts["whole"].id].us == pytest.approx(32.7 - 7.68)
     whole = placement(parts["whole"], measured_us=32.7)
     alone = Baseline(name="openvino", kind="whole-model", measured_us=32.7)
     opened.runs.append(run("r2", whole, alone, winner="openvino"))
@@ -310,12 +310,12 @@ def test_times_of_different_runs_are_compared_by_what_both_have_timed():
     opened.runs.append(run("r2", placement(parts["tvm"], measured_us=50.4), *twice))
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement
-    assert found.regrets[parts["tvm"].id] == pytest.approx(50.4 - 2 * 7.68)
+    assert found.prices[parts["tvm"].id].us == pytest.approx(50.4 - 2 * 7.68)
     fast = [msgspec.structs.replace(b, measured_us=b.measured_us / 8) for b in (alone, slow)]
     opened.runs.append(run("r3", placement(parts["tvm"], measured_us=25.2 / 8), *fast))
     found, _ = search_document(opened, RunSettings())
     assert found.placement is opened.runs[0].placement, "25.2 / 8 is less than 7.68"
-    assert found.regrets[parts["tvm"].id] == pytest.approx((25.2 - 7.68) / 8)
+    assert found.prices[parts["tvm"].id].us == pytest.approx((25.2 - 7.68) / 8)
 
 
 def test_a_node_in_words():
@@ -374,7 +374,8 @@ def test_a_run_that_shares_nothing_with_the_shown_one_says_nothing_of_it():
     opened.runs.append(run("r3", tvm))
     first = opened.runs[0].placement
     found, _ = search_document(opened, RunSettings(), None, first)
-    assert found.regrets[parts["tvm"].id] == pytest.approx(25.2 - 7.68), "not 2.0 of another minute"
+    price = found.prices[parts["tvm"].id]
+    assert price.us == pytest.approx(25.2 - 7.68), "not 2.0 of another minute"
     told, _ = explain_document(opened, 0, None, first)
     lines = {line.candidate: line for line in told.alternatives}
     assert lines[parts["tvm"].id].status == "slower"
