@@ -21,6 +21,7 @@ from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import node_shapes, significant, time_text
 from collage_engine.wording.figures import partition_us
+from collage_engine.wording.layers import by_layer
 from collage_engine.wording.titles import toolchain_title
 
 Mode = Literal[
@@ -71,13 +72,13 @@ ROUNDINGS: dict[RoundingState, tuple[Look, str, str]] = {
 sentence with the error of the outputs; the one that matters most is first."""
 
 _DEVICE_COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9")
-WITHIN_ONE = "within one partition: not known until its layers are profiled"
+NOT_TIMED = "not timed"
 _COST_STEPS = (
-    (0.3, "partition over 30 % of the time"),
-    (0.1, "partition 10–30 %"),
-    (0.03, "partition 3–10 %"),
-    (0.01, "partition 1–3 %"),
-    (0.0, "partition under 1 %"),
+    (0.3, "over 30 % of the time"),
+    (0.1, "10–30 %"),
+    (0.03, "3–10 %"),
+    (0.01, "1–3 %"),
+    (0.0, "under 1 %"),
 )
 """Steps of cost in the legend, the dearest first: the least share of the whole latency, and the
 step's name. Chosen: steps of about three, since most partitions take a few per cent."""
@@ -152,6 +153,17 @@ class Colouring:
         """Return the expected costs of the partitions, in µs; 0 where one is not known."""
         return [self.us_of(p) or 0.0 for p in self.partitions] or [0.0]
 
+    @cached_property
+    def timed(self) -> dict[int, Partition]:
+        """Return what was timed with each operator: its layer, or else its partition.
+
+        It is empty where one partition is the whole placement and its layers were not timed.
+        """
+        layered = by_layer(self.placement) if self.placement is not None else None
+        if layered is None or (len(layered.partitions) == 1 and layered is self.placement):
+            return {}
+        return {node: part for part in layered.partitions for node in part.nodes}
+
     def us_of(self, partition: Partition) -> float | None:
         """Return what a partition of the placement takes, in µs; None where it is not known."""
         return None if self.placement is None else partition_us(self.placement, partition)
@@ -177,8 +189,9 @@ class Colouring:
         partitions = self.partitions_of(operators)
         if not partitions:
             return replace(style, tag="?"), "not placed"
-        by_partitions = self._by_cost if mode == "cost" else self._by_device
-        return by_partitions(style, partitions)
+        if mode == "cost":
+            return self._by_cost(style, operators)
+        return self._by_device(style, partitions)
 
     def _by_toolchain(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         counts = Counter(
@@ -213,14 +226,13 @@ class Colouring:
         note = note.format(error=value) if errors else ""
         return style.looking(look, value=value, note=note), label
 
-    def _by_cost(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
-        known = [us for p in partitions if (us := self.us_of(p)) is not None]
+    def _by_cost(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+        timed = {self.timed[o].id: self.timed[o] for o in operators if o in self.timed}
+        known = [part.estimated_us for part in timed.values() if part.estimated_us is not None]
         total_us = sum(self.costs_us)
         if not known or not total_us:
-            return replace(style, tag="?"), "unknown"
-        if len(self.partitions) == 1:
-            return style, WITHIN_ONE
-        share = max(known) / total_us
+            return replace(style, tag="?"), NOT_TIMED
+        share = min(1.0, sum(known) / total_us)
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         look = Look(sequential(1 - height if self.dark else height))
@@ -312,17 +324,20 @@ def _node(
     """Return the texts of an ONNX node, or of an operator that it was lowered to."""
     node = scene.graph.calls[box.members[-1]]
     is_node = box.kind == "node"
-    value, share = "", None
-    # What a node takes within a larger partition was not measured.
-    if len(partitions) == 1 and set(partitions[0].nodes) <= set(box.members):
-        us = colouring.us_of(partitions[0])
-        value, share = time_text(us), colouring.share_of(us)
+    value, share, note = "", None, ""
+    timed = colouring.timed.get(box.members[0])
+    # A layer's time stands at the first of its nodes, and is that of all of them.
+    if timed is not None and timed.nodes[0] in box.members:
+        value, share = time_text(timed.estimated_us), colouring.share_of(timed.estimated_us)
+        more = scene.graph.count_nodes(timed.nodes) - 1
+        note = f"This is the time of a layer with {counted(more, 'more node')}." if more else ""
     return BoxStyle(
         title=scene.graph.title(box.members[0]) if is_node else onnx_type(node.op),
         name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,
         share=share,
+        note=note,
     )
 
 

@@ -46,6 +46,7 @@ from collage_engine.wording.figures import (
     winner_title,
 )
 from collage_engine.wording.latencies import latency_rows
+from collage_engine.wording.layers import by_layer
 from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
 from collage_engine.wording.several_runs import (
@@ -190,16 +191,17 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
 def node_data(document: Document, run: Run) -> dict[str, Any]:
     """Return costs by ONNX node, as Model Explorer reads custom data of nodes.
 
-    They are in µs. A node has one where it is a partition by itself: what it takes within a larger
-    partition was not measured. The format is ``GraphNodeData`` of Model Explorer's API; its adapter
-    for ONNX calls nodes by the names that they have in the file, so that it shows nothing of nodes
-    without a name.
+    They are in µs. A node has one where it is a partition or a layer by itself: the time of several
+    is not shared out among them. The format is ``GraphNodeData`` of Model Explorer's API; its
+    adapter for ONNX calls nodes by the names that they have in the file, so that it shows nothing
+    of nodes without a name.
     """
-    results = {}
-    for part in run.placement.partitions if run.placement else ():
+    results, calls = {}, document.graph.calls
+    for part in by_layer(run.placement).partitions if run.placement else ():
         us = part.in_place_us if part.in_place_us is not None else part.estimated_us
-        if us is not None and len(part.onnx_nodes) == 1:
-            results[part.onnx_nodes[0]] = {"value": round(us, 3)}
+        names = part.onnx_nodes or {name for k in part.nodes for name in calls[k].onnx_nodes}
+        if us is not None and len(names) == 1:
+            results[next(iter(names))] = {"value": round(us, 3)}
     return {"results": results, "gradient": GRADIENT}
 
 

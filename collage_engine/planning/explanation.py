@@ -35,6 +35,7 @@ from collage_engine.store.document import Document
 from collage_engine.support.text import NAMED, counted
 from collage_engine.wording.amounts import LEAST_US, time_text
 from collage_engine.wording.facts import nan_losses_text
+from collage_engine.wording.layers import layer_of, layer_text
 from collage_engine.wording.sentences import instance_title, refusal_text
 
 MOST_LISTED = 200
@@ -127,6 +128,7 @@ class _Explanation:
                 *self._pinned(),
                 *self._of_the_run(),
                 *self._reasons(tied),
+                *self._time(),
                 *self._calls(),
                 *device_words(self._problem, self._cover, self._node),
                 *self._converted(),
@@ -382,6 +384,17 @@ class _Explanation:
             located = name if first in name else f"{name} at {first}"
             names.append(f"{self._toolchain(part.toolchain)}'s {located}")
         return _listed(names)
+
+    def _time(self) -> list[str]:
+        """Say what the node takes in the placement, where its layers were timed."""
+        layer = None if self._shown is None else layer_of(self._shown, self._node)
+        if layer is None or self._shown is None:
+            return []
+        names = dict.fromkeys(self._names[k] for k in layer.nodes)
+        others = [name for name in names if name != self._names[self._node]]
+        with_others = f" with {_listed(others)}" if others else ""
+        time = layer_text(self._shown, layer)
+        return [f"In the run {self._names[self._node]} is computed{with_others} in {time}."]
 
     def _calls(self) -> list[str]:
         """Say which nodes of the chosen candidate are one library call each."""

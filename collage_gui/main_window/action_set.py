@@ -148,11 +148,8 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     if shown is None:
         return "There is no placement yet."
     partitions = shown.placement.partitions
-    if mode == "cost" and len(partitions) == 1:
-        return (
-            "One partition is the whole placement: what its nodes take is not known until its "
-            "layers are profiled."
-        )
+    if mode == "cost" and len(partitions) == 1 and not shown.placement.layers:
+        return "One partition is the whole placement, and its layers were not timed."
     if mode == "changes" and len(document.runs.visible) < 2:
         return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:

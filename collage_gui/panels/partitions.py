@@ -19,6 +19,7 @@ from collage_engine.wording.figures import (
     partition_sum_us,
     partition_us,
 )
+from collage_engine.wording.layers import by_layer, outside_us
 from collage_engine.wording.partition_figures import PartitionFigures, partition_figures
 from collage_engine.wording.sentences import (
     ABOUT_EXPECTED,
@@ -56,6 +57,8 @@ class PartitionsPanel(QWidget):
         self.document = document
         self.setObjectName("partitionsPanel")
         self._figures: dict[str, PartitionFigures] = {}
+        self._rows = Placement(partitions=(), estimated_us=None)
+        """The shown placement; where one partition is all of it, by its layers."""
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance),
@@ -109,19 +112,18 @@ class PartitionsPanel(QWidget):
 
     def _fill_columns(self) -> None:
         """Make the figures of the columns that are shown on request."""
-        shown, graph = self.document.placement.shown, self.document.graph
-        if shown is None or graph is None:
+        graph = self.document.graph
+        if graph is None:
             return
         candidates = self.document.costs.candidates.values()
-        figures = partition_figures(graph, shown.placement, candidates)
+        figures = partition_figures(graph, self._rows, candidates)
         self._figures = {each.partition.id: each for each in figures}
 
     def _cost_tip(self, row: Partition) -> str:
         return cost_tip(self.document.costs.of(row.candidate))
 
     def _us(self, row: Partition) -> float | None:
-        shown = self.document.placement.shown
-        return None if shown is None else partition_us(shown.placement, row)
+        return partition_us(self._rows, row)
 
     def _nodes(self, row: Partition) -> int:
         return self.document.operators.count_nodes(row.nodes)
@@ -133,9 +135,12 @@ class PartitionsPanel(QWidget):
         """Show the partitions of the shown placement."""
         shown = self.document.placement.shown
         self._figures = {}
+        self._rows = shown.placement if shown else Placement(partitions=(), estimated_us=None)
+        if len(self._rows.partitions) == 1:
+            self._rows = by_layer(self._rows)
         if self.table.shows_extra:
             self._fill_columns()
-        self.model.set_rows(shown.placement.partitions if shown else ())
+        self.model.set_rows(self._rows.partitions)
         if shown is None:
             self.summary.setText(NO_PLACEMENT)
         else:
@@ -144,7 +149,10 @@ class PartitionsPanel(QWidget):
             if placement.measured_us is not None:
                 texts.append(latency_text(placement))
             if len(placement.partitions) == 1 and placement.measured_us is not None:
-                texts.append("what its nodes take is not known until its layers are profiled")
+                rest_us = outside_us(placement)
+                layers = counted(len(self._rows.partitions), "layer")
+                texts.append(layers if rest_us is not None else "its layers were not timed")
+                texts.append(f"{time_text(rest_us)} outside of them" if rest_us else "")
             else:
                 texts.append(_expected_text(placement))
             run = self.document.runs.find(shown.run)
@@ -166,7 +174,7 @@ class PartitionsPanel(QWidget):
         """Mark the partitions that the selection touches, without selecting in turn."""
         selection = self.table.selectionModel()
         chosen = self.document.selection.operators
-        owners = self.document.placement.partitions
+        owners = {n: row for row in self._rows.partitions for n in row.nodes}
         wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
         if wanted and {row.id for row in self.table.chosen()} == wanted:
             return

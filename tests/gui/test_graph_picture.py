@@ -7,7 +7,8 @@ import dataclasses
 import msgspec
 from PySide6.QtCore import QPoint, QPointF, Qt
 
-from collage_engine.drawing.box_styles import MODES, WITHIN_ONE
+from collage_engine.drawing.box_styles import MODES, NOT_TIMED
+from collage_engine.records.placement import LayerTime
 from collage_engine.records.protocol import GraphAnswer
 from collage_gui.graph_view.view import boxes_outside
 
@@ -252,7 +253,7 @@ def test_the_minimap_moves_the_view(drive) -> None:
     assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
 
 
-def test_the_time_of_one_partition_is_not_painted_on_all_of_its_nodes(drive) -> None:
+def test_nodes_of_one_partition_have_the_times_of_its_layers_and_no_other(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
@@ -266,16 +267,30 @@ def test_the_time_of_one_partition_is_not_painted_on_all_of_its_nodes(drive) -> 
     page.document.placement.show(dataclasses.replace(shown, placement=placement))
     d.window.refresh()
     action = d.window.action_set.by_id["colour_cost"]
-    assert not action.isEnabled() and "until its layers are profiled" in action.toolTip()
+    assert not action.isEnabled() and "its layers were not timed" in action.toolTip()
     page.picture.set_mode("cost")
     page.picture.expand_all()
     styles = [style for style in page.picture.drawn.styles if style.kind == "node"]
-    assert len(styles) > 5 and {style.entry for style in styles} == {WITHIN_ONE}
+    assert len(styles) > 5 and {style.entry for style in styles} == {NOT_TIMED}
     assert not any(style.value or style.filled for style in styles), "no node has its time"
     panel = page.panels.partitions
     (column,) = (c for c in panel.model.columns if c.title == "Time")
     assert [column.value(row) for row in panel.model.rows] == [29.7]
     assert "29.7 µs measured" in panel.summary.text()
-    assert "not known until its layers are profiled" in panel.summary.text()
+    assert "its layers were not timed" in panel.summary.text()
     for figure in ("26.6", "22.8"):
         assert figure not in panel.summary.text()
+    timed = (
+        LayerTime(name="conv", us=20.0, gap_us=1.0, partition=0, operators=nodes[:2]),
+        LayerTime(name="rest", us=6.0, gap_us=0.5, partition=0, operators=nodes[2:]),
+        LayerTime(name="reorder", us=2.2, partition=0),
+    )
+    placement = msgspec.structs.replace(placement, layers=timed)
+    page.document.placement.show(dataclasses.replace(shown, placement=placement))
+    d.window.refresh()
+    assert action.isEnabled()
+    assert [column.value(row) for row in panel.model.rows] == [20.0, 6.0]
+    assert "2 layers" in panel.summary.text() and "3.70 µs outside" in panel.summary.text()
+    styles = [style for style in page.picture.drawn.styles if style.kind == "node"]
+    assert {style.entry for style in styles} == {"over 30 % of the time", "10–30 %"}
+    assert sorted(style.value for style in styles if style.value) == ["20.0 µs", "6.00 µs"]

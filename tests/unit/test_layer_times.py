@@ -8,9 +8,12 @@ import pytest
 from collage_engine.lowering.built import BuiltModule, Kernel
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
+from collage_engine.records.candidate import CandidateRecord, Cost
+from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
 from collage_engine.trials.trial_job import KernelTime
+from collage_engine.wording.layers import by_layer, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
 
 DIGEST = "0123456789abcdef"
@@ -91,3 +94,80 @@ def test_what_a_runtime_says_nothing_of_is_one_layer():
     graph = named_chain()
     layers = layer_times(graph, built(graph), CALLS, [], 100.0)
     assert [(one.name, one.us, one.operators) for one in layers][-1] == ("p1_onednn", 20.0, (2, 3))
+
+
+def placement(*layers: LayerTime) -> Placement:
+    """A measured placement of two partitions, TVM's of operators 0 and 1, and oneDNN's."""
+    parts = tuple(
+        Partition(
+            id=f"p{k}",
+            candidate=str(k),
+            toolchain=part.instance.toolchain,
+            config={},
+            nodes=part.nodes,
+            onnx_nodes=(),
+            estimated_us=None,
+        )
+        for k, part in enumerate(built(named_chain()).parts)
+    )
+    return Placement(partitions=parts, estimated_us=None, measured_us=42.0, layers=layers)
+
+
+def profiled() -> Placement:
+    graph = named_chain()
+    return placement(*layer_times(graph, built(graph), CALLS, [said(graph, 12.0, 5.0)], 42.0))
+
+
+def test_spans_lie_one_after_the_other_and_end_with_the_run():
+    found = spans(profiled())
+    assert [(one.begin_us, one.end_us) for one in found[:3]] == [(4, 14), (14, 18), (20, 22)]
+    assert found[-1].end_us == pytest.approx(42.0)
+
+
+def test_a_placement_by_layer_and_what_is_outside_of_its_layers_add_up():
+    shown = profiled()
+    layered = by_layer(shown)
+    assert [(part.toolchain, part.nodes) for part in layered.partitions] == [
+        ("tvm", (0,)),
+        ("tvm", (1,)),
+        ("onednn", (2,)),
+        ("onednn", (3,)),
+    ]
+    assert sum(part.in_place_us for part in layered.partitions) + outside_us(shown) == 42.0
+    assert by_layer(placement()) == placement(), "a placement without layers stays as it is"
+
+
+def test_layers_that_compute_parts_of_one_node_are_one():
+    timed = [((0,), 1.0), ((1, 0), 2.0), ((2,), 4.0), ((2, 3), 8.0)]
+    layers = [
+        LayerTime(name=str(us), us=us, partition=int(us > 3), operators=held) for held, us in timed
+    ]
+    layered = by_layer(placement(*layers))
+    assert [(part.nodes, part.in_place_us) for part in layered.partitions] == [
+        ((0, 1), 3.0),
+        ((2, 3), 12.0),
+    ]
+    assert layer_of(placement(*layers), 3).nodes == (2, 3)
+
+
+def test_what_costs_most_is_listed_with_what_others_are_known_to_take():
+    def candidate(toolchain: str, us: float | None, *nodes: int) -> CandidateRecord:
+        return CandidateRecord(
+            id=f"{toolchain}{nodes}{us}",
+            instance=ToolchainInstance(toolchain=toolchain, threads=1),
+            nodes=nodes,
+            label="",
+            key="",
+            cost=Cost(state="unknown") if us is None else Cost(state="measured", median_us=us),
+        )
+
+    known = [
+        candidate("openvino", 9.0, 2),
+        candidate("onnxruntime", 8.0, 2),
+        candidate("onednn", 1.0, 2),
+        candidate("openvino", 15.0, 0),
+        candidate("openvino", None, 3),
+        candidate("openvino", 1.0, 0, 1),
+    ]
+    found = [(one.layer.nodes, one.us, one.won_us) for one in left_to_win(profiled(), known)]
+    assert found == [((2,), 12.0, 4.0), ((0,), 10.0, -5.0), ((3,), 5.0, None), ((1,), 4.0, None)]

@@ -1,0 +1,152 @@
+"""Says where the time of a placement goes: by layer, in running order, and what could be won.
+
+Every figure was measured (``Placement.layers``): a layer that computes several nodes has one time,
+which is never shared out among them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.figures import partition_us
+
+MOST_PARTS = 10
+"""Parts that are listed as what costs most; chosen: what an hour of work can look at."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """A layer in its place in the run, in microseconds from the begin."""
+
+    begin_us: float
+    end_us: float
+    layer: LayerTime
+
+
+def spans(placement: Placement) -> list[Span]:
+    """Return the layers of a placement with their places in the run.
+
+    A placement that was not profiled has one for each partition whose time is known.
+    """
+    layers = placement.layers or [
+        LayerTime(name=part.candidate, us=us, partition=place, operators=part.nodes)
+        for place, part in enumerate(placement.partitions)
+        if (us := part.in_place_us or partition_us(placement, part)) is not None
+    ]
+    found, at = [], 0.0
+    for layer in layers:
+        begin = at + layer.gap_us
+        at = begin + layer.us
+        found.append(Span(begin, at, layer))
+    return found
+
+
+def by_layer(placement: Placement) -> Placement:
+    """Return a placement whose partitions are the layers that were timed; without times itself.
+
+    Layers that compute parts of one node are one. What a runtime inserted is left out: the
+    partitions and :func:`outside_us` add up to the measured time.
+    """
+    groups: dict[int, tuple[int, set[int], float]] = {}
+    home: dict[int, int] = {}
+    for number, layer in enumerate(placement.layers):
+        if layer.partition is None or not layer.operators:
+            continue
+        operators, us = set(layer.operators), layer.us
+        for other in {home[k] for k in operators if k in home}:
+            _, held, spent_us = groups.pop(other)
+            operators |= held
+            us += spent_us
+        groups[number] = layer.partition, operators, us
+        home |= dict.fromkeys(operators, number)
+    if not groups:
+        return placement
+    layered = [
+        msgspec.structs.replace(
+            placement.partitions[place],
+            id=f"{placement.partitions[place].id}.{number}",
+            nodes=tuple(sorted(operators)),
+            onnx_nodes=(),
+            estimated_us=us,
+            in_place_us=us,
+            takes={},
+            gives={},
+            node_count=0,
+        )
+        for number, (place, operators, us) in enumerate(groups.values())
+    ]
+    return msgspec.structs.replace(placement, partitions=tuple(layered), layers=())
+
+
+def outside_us(placement: Placement) -> float | None:
+    """Return what the layers of no node take, with what passes between layers; None: not known."""
+    if not placement.layers or placement.measured_us is None:
+        return None
+    return placement.measured_us - sum(one.us for one in placement.layers if one.operators)
+
+
+def layer_of(placement: Placement, operator: int) -> Partition | None:
+    """Return the layer that computes an operator, as a partition; None: none was timed."""
+    layered = by_layer(placement)
+    if layered is placement:
+        return None
+    return next((part for part in layered.partitions if operator in part.nodes), None)
+
+
+def layer_text(placement: Placement, layer: Partition) -> str:
+    """Return ``12.3 µs, 4.1 % of the run``."""
+    us, whole_us = layer.in_place_us or 0.0, placement.measured_us
+    share = f", {100 * us / whole_us:.2g} % of the run" if whole_us else ""
+    return f"{time_text(us)}{share}"
+
+
+@dataclass(frozen=True)
+class Winnable:
+    """A part of a placement that costs much, and what another toolchain is known to take."""
+
+    layer: Partition
+    rival: CandidateRecord | None
+    """The cheapest known candidate of another toolchain for just these operators."""
+
+    @property
+    def us(self) -> float:
+        """Return what the part takes."""
+        return self.layer.in_place_us or 0.0
+
+    @property
+    def won_us(self) -> float | None:
+        """Return what the rival's known cost is less; None where no cost is known."""
+        cost = self.rival.cost.median_us if self.rival is not None else None
+        return None if cost is None else self.us - cost
+
+
+def left_to_win(placement: Placement, candidates: Iterable[CandidateRecord]) -> list[Winnable]:
+    """Return the parts that cost most, the dearest first, with what each could win.
+
+    Args:
+        placement: The placement.
+        candidates: The candidates of the model with what they are known to cost in it.
+    """
+    layered = by_layer(placement)
+    timed = [part for part in layered.partitions if part.in_place_us is not None]
+    dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))[:MOST_PARTS]
+    rivals: dict[tuple[int, ...], CandidateRecord] = {}
+    wanted = {part.nodes: part.toolchain for part in dearest}
+    for each in candidates:
+        is_other = each.nodes in wanted and each.instance.toolchain != wanted[each.nodes]
+        known = rivals.get(each.nodes)
+        if is_other and each.cost.usable and (known is None or _us(each) < _us(known)):
+            rivals[each.nodes] = each
+    return [Winnable(part, rivals.get(part.nodes)) for part in dearest]
+
+
+def _us(candidate: CandidateRecord) -> float:
+    us = candidate.cost.median_us
+    return math.inf if us is None else us
