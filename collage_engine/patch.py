@@ -24,7 +24,6 @@ loader needs: ``python out/loader/patch.py PROGRAM``, or in ``sitecustomize.py``
 from __future__ import annotations
 
 # Every process of a program imports this: what placements alone need is imported when one opens.
-import contextlib
 import functools
 import importlib.util
 import os
@@ -79,6 +78,7 @@ class Placement:
         self.arguments: dict[str, Any] | None = arguments
         """None: the session is loaded, too."""
         self.turn = threading.RLock()
+        self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
 
     @property
     def about(self) -> dict[str, Any]:
@@ -106,8 +106,10 @@ class Placement:
 
     def run(self, wanted: Any, feeds: Any) -> list[Any]:
         """Run on inputs by name; texts are objects, as sessions return them."""
-        outputs = self.model.run(wanted or None, feeds)
-        return [array.astype(object) if array.dtype.kind in "SU" else array for array in outputs]
+        outputs: list[Any] = self.model.run(wanted or None, feeds)
+        if self.has_texts:
+            return [each.astype(object) if each.dtype.kind in "SU" else each for each in outputs]
+        return outputs
 
 
 def _loader() -> Any:
@@ -251,17 +253,21 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         return object.__getattribute__(self, name)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        if self._recorder is None:
+            return self._run(output_names, input_feed, run_options)
         start = time.perf_counter()
-        found = None
+        outputs = self._run(output_names, input_feed, run_options)
+        self._recorder.note(input_feed, time.perf_counter() - start)
+        return outputs
+
+    def _run(self, wanted: Any, feeds: Any, run_options: Any) -> Any:
+        """Run the placement; where inputs or names do not fit, the session, which has words."""
         if self._placement is not None:
-            # The session itself has words for inputs or names that do not fit.
-            with contextlib.suppress(ValueError, KeyError):
-                found = self._placement.run(output_names, input_feed)
-        if found is None:
-            found = super().run(output_names, input_feed, run_options)
-        if self._recorder is not None:
-            self._recorder.note(input_feed, time.perf_counter() - start)
-        return found
+            try:
+                return self._placement.run(wanted, feeds)
+            except (ValueError, KeyError):
+                pass
+        return super().run(wanted, feeds, run_options)
 
     def _run_session(self, feeds: Any) -> Any:
         """Run the session that the program asked for."""

@@ -764,11 +764,10 @@ class Shapes(Called):
         self._turn = threading.Lock()
         self._names = [value.name for value in self.inputs]
         shapes = map(shapes_of, manifest["entries"])
-        self._numbers: dict[tuple[Any, ...], tuple[int, dict[str, int]]] = {
-            tuple(of.values()): (number, {}) for number, of in enumerate(shapes)
-        }
-        self._calls: Counter[Any] = Counter()
-        """By the entry's number and whether inputs were padded; by the text of other shapes."""
+        self._numbers = {tuple(of.values()): number for number, of in enumerate(shapes)}
+        self._calls = [[0, 0] for _ in self._numbers]
+        """Of each entry: calls, and how many of these were padded."""
+        self._other_calls: Counter[str] = Counter()
         if len(self._numbers) == 1:
             self._entry(0)
 
@@ -777,10 +776,9 @@ class Shapes(Called):
         import numpy as np
 
         entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
-        sizes_of = tuple(np.shape(inputs[name]) for name in self._names if name in inputs)
-        if sizes_of in self._numbers:
-            number, sizes = self._numbers[sizes_of]
-        else:
+        try:
+            number, sizes = self._numbers[tuple([inputs[name].shape for name in self._names])], {}
+        except (KeyError, AttributeError):  # another shape, or what NumPy makes an array of
             shapes = {name: np.shape(array) for name, array in inputs.items()}
             try:
                 number, sizes = pick(entries, shapes, padding, self._other is not None)
@@ -792,11 +790,13 @@ class Shapes(Called):
                     raise
                 return self._run_other(inputs, shapes)
         with self._turn:
-            self._calls[number, bool(sizes)] += 1
+            self._calls[number][0] += 1
+            self._calls[number][1] += bool(sizes)
             model = self._entry(number)
         if not sizes:
-            return model(inputs)
-        return cut(model(padded(inputs, entries[number])), entries[number], sizes, padding)
+            return model._outputs(inputs)  # whose names were checked
+        entry = entries[number]
+        return cut(model._outputs(padded(inputs, entry)), entry, sizes, padding)
 
     def _entry(self, number):
         """Return the model of an entry, which is loaded now unless it was before."""
@@ -810,8 +810,8 @@ class Shapes(Called):
         """Run inputs for which there is no entry; the first time say so."""
         text = shape_text(shapes)
         with self._turn:
-            first = not any(isinstance(key, str) for key in self._calls)
-            self._calls[text] += 1
+            first = not self._other_calls
+            self._other_calls[text] += 1
         if first:
             warnings.warn(
                 f"{self._folder} has no entry for {text}: such calls run the model's own file, and "
@@ -839,17 +839,13 @@ class Shapes(Called):
             ``others``: by the inputs' shapes the calls that ran the model's own file.
         """
         with self._turn:
-            calls = self._calls.copy()
-        entries = [
-            {
-                "inputs": shapes_of(entry),
-                "calls": calls[number, False] + calls[number, True],
-                "padded": calls[number, True],
-            }
-            for number, entry in enumerate(self.manifest["entries"])
-        ]
-        others = {key: count for key, count in calls.items() if isinstance(key, str)}
-        return {"entries": entries, "others": others}
+            entries = [
+                {"inputs": shapes_of(entry), "calls": calls, "padded": padded}
+                for entry, (calls, padded) in zip(
+                    self.manifest["entries"], self._calls, strict=True
+                )
+            ]
+            return {"entries": entries, "others": dict(self._other_calls)}
 
 
 def has(package: str) -> bool:
