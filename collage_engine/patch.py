@@ -29,6 +29,7 @@ import importlib.util
 import os
 import sys
 import time
+import warnings
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -78,6 +79,7 @@ class Placement:
         self.arguments: dict[str, Any] | None = arguments
         """None: the session is loaded, too."""
         self.turn = threading.RLock()
+        self.has_warned = False
         self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
 
     @property
@@ -261,13 +263,24 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         return outputs
 
     def _run(self, wanted: Any, feeds: Any, run_options: Any) -> Any:
-        """Run the placement; where inputs or names do not fit, the session, which has words."""
-        if self._placement is not None:
-            try:
-                return self._placement.run(wanted, feeds)
-            except (ValueError, KeyError):
-                pass
-        return super().run(wanted, feeds, run_options)
+        """Run the placement; where inputs or names do not fit, the session, which may say why."""
+        placed = self._placement
+        if placed is None:
+            return super().run(wanted, feeds, run_options)
+        try:
+            return placed.run(wanted, feeds)
+        except (ValueError, KeyError, TypeError) as error:
+            if isinstance(error, _loader().Damaged):  # an entry, which is loaded only now
+                raise
+            outputs = super().run(wanted, feeds, run_options)
+            if not placed.has_warned:
+                placed.has_warned = True
+                warnings.warn(
+                    f"a call does not fit {placed.folder} and ran without the placement: {error}",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            return outputs
 
     def _run_session(self, feeds: Any) -> Any:
         """Run the session that the program asked for."""

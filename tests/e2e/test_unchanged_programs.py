@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -223,9 +224,44 @@ def test_one_line_in_sitecustomize_and_the_copy_of_an_artifact(folder, placement
     assert found["pickled"].startswith(f"TypeError: the placement {where}")
 
 
-@pytest.mark.parametrize("what", ["nothing", "damaged"])
+def test_a_call_that_only_the_session_takes_is_said_once(folder, placements):
+    """An OrtValue, which sessions take in place of an array."""
+    code = """
+import sys
+import numpy as np
+import onnxruntime as ort
+session = ort.InferenceSession(sys.argv[1])
+image = np.ones((1, 3, 16, 32), np.float32)
+(true,) = session.run(None, {"image": image})
+for _ in range(2):
+    value = ort.OrtValue.ortvalue_from_numpy(image)
+    (found,) = session.run(None, {"image": value})
+    np.testing.assert_allclose(found, true, rtol=1e-3, atol=1e-4)
+"""
+    (folder / "values.py").write_text(code)
+    done = subprocess.run(
+        [*PATCHED, str(folder / "values.py"), str(folder / "cnn.onnx")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLLAGE_PLACEMENTS": str(placements["cnn"])},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("RuntimeWarning") == 1
+
+
+def test_a_damaged_entry_is_no_reason_to_go_on_without_it(folder, placements, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(placements["cnn"], copy)
+    with (copy / "1" / "model.so").open("ab") as stream:
+        stream.write(b"more")
+    with pytest.raises(AssertionError, match=r"model\.so has changed since"):
+        run(folder, "cnn", "path", *PATCHED, COLLAGE_PLACEMENTS=str(copy))
+
+
+@pytest.mark.parametrize("what", ["nothing", "no manifest"])
 def test_a_wrong_placement_is_one_sentence(folder, placements, tmp_path, what):
-    if what == "damaged":
+    if what == "no manifest":
         (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(AssertionError, match=f"COLLAGE_PLACEMENTS: {tmp_path}: .*manifest.json"):
         run(folder, "cnn", "path", *PATCHED, COLLAGE_PLACEMENTS=str(tmp_path))
