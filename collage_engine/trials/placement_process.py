@@ -270,10 +270,14 @@ class PlacementProcess:
         # What has no answer yet may take all the time: half of it would be no use for another one.
         limit_s = min(most_s, max(bench.left_s(), least_s))
         try:
-            self.built = call_again(
-                lambda: builder.call(request, limit_s, cancelled or bench.cancelled),
-                prepare=lambda: shutil.rmtree(self._module_folder, ignore_errors=True),
-            )
+
+            def attempt() -> BuiltModule:
+                # One that was killed, or cut off before, may have begun to write.
+                shutil.rmtree(self._module_folder, ignore_errors=True)
+                built: BuiltModule = builder.call(request, limit_s, cancelled or bench.cancelled)
+                return built
+
+            self.built = call_again(attempt)
             self.folder = self._module_folder
             self.build_s = time.monotonic() - began
         except (Cancelled, ModelError):

@@ -189,7 +189,7 @@ def test_what_is_shown_stays_while_it_is_confirmed(drive) -> None:
     d.qtbot.keyClick(page.view, Qt.Key.Key_C)
     d.until(lambda: "confirm" in page.document.execution.stages)
     assert page.document.placement.shown is shown and page.document.pins.verdicts == verdicts
-    assert page.document.costs.prices == prices and not any(seen)
+    assert prices and prices.items() <= page.document.costs.prices.items() and not any(seen)
     d.until(lambda: not page.document.execution.running)
     d.until(lambda: page.document.runs.visible[-1].settings["budget_s"] == 20.0)
 

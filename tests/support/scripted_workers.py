@@ -200,6 +200,8 @@ class ScriptedWorker:
 
     def _build(self, request: BuildCover, cancel: Any) -> BuiltModule:
         name = request.cover[0].instance.option("name") if request.cover else "nothing"
+        folder = Path(request.folder)
+        folder.mkdir(parents=True)
         if name in self.script.hang_in_build:
             end = time.monotonic() + HANGS_S
             while not cancel.is_set():
@@ -209,8 +211,6 @@ class ScriptedWorker:
         if name in self.script.refuse_build:
             raise ToolchainError(self.script.refuse_build[name])
         self.script.built.append(name)
-        folder = Path(request.folder)
-        folder.mkdir(parents=True)
         (folder / "model.so").write_text(f"{name} {len(request.cover)}")
         self._be_killed(request, name)
         return BuiltModule(

@@ -98,7 +98,7 @@ def test_a_third_placement_of_a_toolchain_that_failed_twice_is_not_built(
     why, faults = failures(tmp_path, error, 3, left_s=60.0)
     assert all(str(error) in each for each in why)
     assert "is out of this run" in why[2] and len(Failing.limits) == 2
-    assert faults.left_out.keys() == {"x"}
+    assert faults.left_out.keys() == {"tvm"}
 
 
 @pytest.mark.parametrize(
@@ -127,11 +127,11 @@ def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) 
         for process in (ran, new):
             process.build(script.worker(""))
         ran.load()
-        faults.leave_out("x", "two of its candidates crashed")
+        faults.leave_out("tvm", "two of its candidates crashed")
         for process in (ran, new):
             process.reload()
         assert ran.failure is None and ran.loaded
-        assert "x is out of this run" in (new.failure or "")
+        assert "tvm is out of this run" in (new.failure or "")
 
 
 @pytest.mark.parametrize(
