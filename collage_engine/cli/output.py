@@ -236,6 +236,8 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
         gain = f" ({gain_text(found.placement_us, before)})" if before else ""
         placement = f"the placement: {time_text(found.placement_us)}{gain}"
         say(f"{title} {how}: {time_text(before)}; {placement}")
+    for warning in found.warnings:
+        say(warning, style="yellow")
 
 
 def _print_changed_facts(before: Run, after: Run) -> None:

@@ -59,10 +59,12 @@ def link_shared(output: str, objects: Sequence[str], libraries: Sequence[str], *
         CannotBuild: There is nothing to link with.
         RuntimeError: Linking failed; the text is the linker's.
     """
-    others = [name for name in objects if not name.endswith(BYTES)]
-    command = [*linker(), "-shared", "-o", output, *others, *OPTIONS, *_bytes_of(objects)]
+    others = [os.path.abspath(name) for name in objects if not name.endswith(BYTES)]
+    raw = [name for name in objects if name.endswith(BYTES)]
+    command = [*linker(), "-shared", "-o", os.path.abspath(output), *others, *OPTIONS]
     done = subprocess.run(
-        [*command, *libraries, *_system_libraries()],
+        [*command, *_bytes_of(raw), *map(os.path.abspath, libraries), *_system_libraries()],
+        cwd=os.path.dirname(raw[0]) if raw else None,
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -71,17 +73,17 @@ def link_shared(output: str, objects: Sequence[str], libraries: Sequence[str], *
         raise RuntimeError(done.stderr or f"the linker's exit status is {done.returncode}")
 
 
-def _bytes_of(objects: Sequence[str]) -> list[str]:
-    """Return a linker's options for the files of bytes among the objects.
+def _bytes_of(files: Sequence[str]) -> list[str]:
+    """Return a linker's options for files of bytes in the folder that it works in.
 
-    Linkers call the begin of such a file by its path; it gets the symbol's name besides.
+    Linkers call the begin of such a file by its path as given, which is the file's name, so that
+    equal modules are equal files; it gets the symbol's name besides.
     """
     options = []
-    for name in objects:
-        if name.endswith(BYTES):
-            begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', name)}_start"
-            symbol = Path(name).name.removesuffix(BYTES)
-            options += ["--format=binary", name, "--format=default", f"--defsym={symbol}={begin}"]
+    for name in map(os.path.basename, files):
+        begin = f"_binary_{re.sub('[^A-Za-z0-9]', '_', name)}_start"
+        symbol = name.removesuffix(BYTES)
+        options += ["--format=binary", name, "--format=default", f"--defsym={symbol}={begin}"]
     return options
 
 

@@ -252,7 +252,7 @@ def input_shapes(
             options[name] = f"--inputs with '{name}' of the sizes {list(sizes)}"
     for name, option in options.items():
         if name in inputs:
-            _check_shape(inputs[name], found[name], names, option)
+            _check_shape(inputs[name], found[name], names, option, path)
     for dim_name, size in dims.items():
         names.give(dim_name, size, f"--dim {dim_name}={size}")
     names.check()
@@ -329,7 +329,7 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
             known = ", ".join(f"'{n}'" for n in inputs) or "none"
             option = "--shape" if shape else "--keep-inputs"
             raise UsageError(f"{option} {name}: {path} has no such input (it has {known}).")
-        _check_shape(inputs[name], shape, names, _shape_option(name, shape))
+        _check_shape(inputs[name], shape, names, _shape_option(name, shape), path)
     names.check()
     unknown: dict[str, list[int | None] | None] = {}
     for name, value in inputs.items():
@@ -351,7 +351,7 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
 
 
 def _check_shape(
-    value: ValueInfoProto, shape: tuple[int, ...], names: _NamedSizes, option: str
+    value: ValueInfoProto, shape: tuple[int, ...], names: _NamedSizes, option: str, path: str
 ) -> None:
     """Check the sizes that an option gives for an input, and learn those of its dimensions."""
     tensor = value.type.tensor_type
@@ -368,7 +368,11 @@ def _check_shape(
         if _known(dim) and dim.dim_value != size:
             raise UsageError(
                 f"{option}: dimension {place} of the input '{value.name}' is fixed to "
-                f"{dim.dim_value}."
+                f"{dim.dim_value} in the file. If your program opens it there before it runs the "
+                f'model, place a file whose sizes are open: python -c "import onnx; '
+                f"m = onnx.load({path!r}); g = m.graph; g.ClearField('value_info'); "
+                "[d.Clear() for v in (*g.input, *g.output) for d in v.type.tensor_type.shape.dim]; "
+                "onnx.save(m, 'open.onnx')\""
             )
         if dim.dim_param:
             names.give(dim.dim_param, size, option)

@@ -239,7 +239,7 @@ class GateCheck(msgspec.Struct, frozen=True, kw_only=True):
     pairs: int = 0
     """Pairs of processes that were timed in common rounds."""
     us: float | None = None
-    """Microseconds of a call."""
+    """Microseconds of a call; None: both are the same module and were not timed."""
     baseline_us: float | None = None
 
 
@@ -254,6 +254,8 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """The device of this machine."""
     baseline_machine: str
     """The device on which the baseline's own time was measured; empty: untold."""
+    busy: str = ""
+    """Who else used the machine when the rounds began; empty: hardly anybody."""
     checks: tuple[GateCheck, ...]
 
     @property

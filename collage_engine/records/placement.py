@@ -496,6 +496,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     layers: tuple[Layer, ...]
     us: Figure | None = None
     """Microseconds of a whole run, where that is said."""
+    warnings: tuple[str, ...] = ()
+    """What in the file makes the runtime slow."""
 
 
 class DiagnosedNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -533,3 +535,5 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     placement_us: Figure | None = None
     placement: str = ""
     """Id of the run whose placement it is compared with."""
+    warnings: tuple[str, ...] = ()
+    """The profile's."""

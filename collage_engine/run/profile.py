@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
+
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.placement import Profile
 from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.samples import default_warnings
 from collage_engine.support.errors import ToolchainError, UsageError, short_reason
 from collage_engine.support.files import LARGEST_TEXT, read_file
 from collage_engine.toolchains.capabilities import ProfilesLayers, ReadsProfiles
@@ -31,7 +34,8 @@ def profile_model(opened: OpenModel, settings: RunSettings, toolchain: str) -> P
     threads = settings.threads or physical_cores()
     path = opened.model.record.path
     try:
-        return runtime.profile_layers(path, threads, settings.precision, inputs)
+        profile = runtime.profile_layers(path, threads, settings.precision, inputs)
+        return msgspec.structs.replace(profile, warnings=tuple(default_warnings(opened.model)))
     except (ToolchainError, UsageError):
         raise
     except Exception as error:  # runtimes have error classes of their own

@@ -127,6 +127,7 @@ def run_of_profile(
         name=f"{name} {earlier + 1}" if earlier else name,
         model={"path": model.path, "sha256": model.sha256, "nodes": model.nodes, "folded": []},
         target="cpu",
+        warnings=list(profile.warnings),
         threads=threads,
         toolchains=[about],
         candidates=CandidateCounts(),
@@ -211,4 +212,5 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
         alone_us=alone[0].measured_us if alone else None,
         placement_us=placement.measured_us if placement else None,
         placement=placed.id if placed else "",
+        warnings=tuple(profiled.warnings),
     )

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +53,25 @@ def test_it_says_what_fell_back_and_what_that_cost(half_falls_back, capsys):
     times = sum(row["us"] or 0 for row in found["nodes"])
     assert found["layers_us"] == pytest.approx(times + inserted)
     assert found["placement_us"] is None
+
+
+def test_weights_that_are_listed_as_inputs_are_said_with_a_command_that_helps(tmp_path, capsys):
+    weight = {"w": np.float32([1, 2, 3])}
+    model = written("(float[2,3] x, float[3] w) => (y) { y = Mul(x, w) }", weight, opset=17)
+    onnx.save(model, tmp_path / "m.onnx")
+
+    def warnings(file: str) -> list[str]:
+        path = str(tmp_path / file)
+        assert main(["diagnose", path, "--runtime", "onnxruntime", "--no-place", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)["warnings"]
+
+    (said,) = warnings("m.onnx")
+    assert "--keep-inputs NAME" in said
+    command = shlex.split(said[said.index("python -c") :])
+    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
+    assert warnings("constants.onnx") == []
+    graph = onnx.load(tmp_path / "constants.onnx").graph
+    assert [value.name for value in graph.input] == ["x"] and len(graph.initializer) == 1
 
 
 def test_a_profile_is_a_run_that_is_compared_with_a_placement(tmp_path, capsys):

@@ -84,6 +84,7 @@ def compared(monkeypatch, outcome: str, ratio: float, wrong: str | None = None) 
         "target": "cpu",
         "device": "cpu",
         "tolerance": 1e-4,
+        "files": {},
     }
     monkeypatch.setattr(check_command, "is_artifact", lambda folder: True)
     monkeypatch.setattr(check_command, "timed_manifest", lambda folder: manifest)
@@ -120,6 +121,41 @@ def test_status_and_files_say_what_failed(
     assert suite.get("failures") == str(len(failed))
     assert len(suite.findall("testcase/skipped")) == (outcome == "tie")
     assert "another machine: another" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("changed", "is_same"),
+    [
+        ({}, True),
+        ({"model.so": "2"}, False),
+        ({"libx.so": "2"}, False),
+        ({"loader/a.h": "2", "libcollage_custom_op.so": "2"}, True),
+        ({"environment": {"TVM_NUM_THREADS": "2"}}, False),
+    ],
+)
+def test_two_exports_of_one_placement_are_equal_without_being_timed(
+    monkeypatch, capsys, changed, is_same
+):
+    compared(monkeypatch, "failed", 1.11)
+
+    def manifest(folder):
+        hashes = {"model.so": "1", "libx.so": "1", "loader/a.h": "1"}
+        about = {"environment": {}, "requires": [], "device": "cpu", "tolerance": 1e-4}
+        for key, value in (changed if str(folder) == "new" else {}).items():
+            (about if key == "environment" else hashes)[key] = value
+        return about | {"files": {name: {"sha256": text} for name, text in hashes.items()}}
+
+    monkeypatch.setattr(check_command, "read_manifest", manifest)
+    monkeypatch.setattr(
+        check_command,
+        "run_artifact",
+        lambda folder: {"max_rel_error": 1e-5, "memory_bytes": 40_000_000},
+    )
+    monkeypatch.setattr(check_command, "busy", lambda: "other programs use 90 % of it")
+    assert main(["check", "new", "--against", "old"]) == (0 if is_same else 1)
+    said = capsys.readouterr().out
+    assert ("equal: both are the same module" in said) == is_same
+    assert ("other programs use 90 %" in said) != is_same
 
 
 def test_what_cannot_be_compared_has_status_2(tmp_path, capsys):

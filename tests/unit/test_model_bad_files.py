@@ -6,6 +6,9 @@ Reading a model file ends soon and in one sentence, whatever the file is.
 from __future__ import annotations
 
 import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +17,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from collage_engine.model.dimensions import set_shapes
-from collage_engine.model.importer import import_onnx
+from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.model.onnx_checks import check_graph
 from collage_engine.model.onnx_cleanup import MOST_NODES, clean_up, without_functions
 from collage_engine.model.onnx_file import read_model, write_plainly
@@ -194,6 +197,18 @@ def test_unknown_sizes_ask_for_the_option_that_gives_them() -> None:
 def test_wrong_shape_option_is_wrong_usage(shapes: dict, said: str) -> None:
     with pytest.raises(UsageError, match=said):
         set_shapes(zoo.build("dynamic_batch"), shapes, "m.onnx")
+
+
+def test_a_fixed_size_is_refused_with_a_command_that_opens_it(tmp_path: Path) -> None:
+    net = Net("fixed")
+    net.output(net.op("Relu", net.input("x", [1, 3, 8, 8])))
+    path, shapes = tmp_path / "m.onnx", {"x": (1, 3, 16, 8)}
+    onnx.save(net.model(), path)
+    with pytest.raises(UsageError) as error:
+        import_model(path, shapes)
+    command = shlex.split(str(error.value).rpartition(": ")[2])
+    subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
+    assert import_model(tmp_path / "open.onnx", shapes).inputs[0][1].shape == (1, 3, 16, 8)
 
 
 def test_what_onnx_does_not_convert_is_to_be_exported_again() -> None:

@@ -106,7 +106,12 @@ def default_warnings(model: ImportedModel) -> list[str]:
     which = ", ".join(map(repr, map(shown, names[:3]))) + (", …" if len(names) > 3 else "")
     return [
         f"the file holds values for {counted(len(names), 'input')} ({which}), which are constants "
-        "now; --keep-inputs NAME keeps one as an input"
+        "now; --keep-inputs NAME keeps one as an input. ONNX Runtime by itself folds and packs no "
+        "such input, since a call may replace it, and can take several times as long: for programs "
+        'of your own save the file without them, by python -c "import onnx; '
+        f"m = onnx.load({model.record.path!r}); w = {{t.name for t in m.graph.initializer}}; "
+        "k = [v for v in m.graph.input if v.name not in w]; m.graph.ClearField('input'); "
+        "m.graph.input.extend(k); onnx.save(m, 'constants.onnx')\""
     ]
 
 
