@@ -19,9 +19,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
-from tests.device_codegen.cuda_plans import (
-    model_of,
-)
+from tests.device_codegen.cuda_plans import model_of, normal
 
 pytestmark = [
     pytest.mark.skipif(bool(cuda_probe().devices), reason="a device is here"),
@@ -102,6 +100,18 @@ def test_cudnn() -> None:
     )
     given = function("cudnn", model)
     assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["conv", "deconv"]
+    model = model_of(
+        "float16[1,8,16] x, float16[1,1,8,8] m",
+        "a = MatMul(x, u) q = Reshape(a, s) b = MatMul(x, v) k = Reshape(b, s) "
+        "c = MatMul(x, w) t = Reshape(c, s) "
+        "d = Transpose<perm=[0, 2, 1, 3]>(q) e = Transpose<perm=[0, 2, 3, 1]>(k) "
+        "f = MatMul(d, e) g = Add(f, m) h = Softmax<axis=-1>(g) "
+        "i = Transpose<perm=[0, 2, 1, 3]>(t) y = MatMul(h, i)",
+        s=np.array([1, 8, 2, 8]),
+        **{name: normal(16, 16, dtype="float16") for name in "uvw"},
+    )
+    given = function("cudnn", model)
+    assert [s["what"] for s in made_and_loaded("cudnn", given)] == ["matmul", "attention"]
 
 
 def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
+import onnx
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
-from collage_engine.model.importer import ImportedModel
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import TrueValues
+from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.records.graph import NodeSet
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.rules import DIALECT
@@ -33,8 +39,22 @@ class Machine(FlatMemory):
 
     def tensor(self, about: dict[str, Any]) -> np.ndarray:
         flat = self.flat(about, about["dtype"])
+        flat = flat[about.get("offset", 0) // flat.itemsize :]
         strides = [s * flat.itemsize for s in about["strides"]]
         return as_strided(flat, about["dims"], strides)
+
+    def matmul(self, s: dict[str, Any]) -> None:
+        y = self.tensor(s["x"]).astype(np.float32) @ self.tensor(s["w"]).astype(np.float32)
+        self.tensor(s["y"])[...] = self.post(y, s["posts"])
+
+    def attention(self, s: dict[str, Any]) -> None:
+        q, k, v = (self.tensor(s[name]).astype(np.float32) for name in "qkv")
+        k, v = (np.repeat(each, q.shape[1] // each.shape[1], axis=1) for each in (k, v))
+        scores = q @ k.swapaxes(2, 3) * s["scale"]
+        if "mask" in s:
+            scores = scores + self.tensor(s["mask"])
+        weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+        self.tensor(s["y"])[...] = weights / weights.sum(axis=-1, keepdims=True) @ v
 
     def post(self, value: np.ndarray, posts: list[dict[str, Any]]) -> np.ndarray:
         for p in posts:
@@ -132,3 +152,43 @@ def test_what_follows_a_convolution_counts_as_supported() -> None:
     spec = cudnn.partition_spec(instance, graph)
     sizes = [len(graph.to_operators(c.sub_graph.inside)) for c in spec.candidates(graph)]
     assert len(graph.operators) in sizes
+
+
+EXPORTED = ZipFile(Path(__file__).parents[1] / "data" / "attention.zip")
+"""One layer of BERT, GPT-2, Qwen2 and ViT in float16, as transformers 4 and 5 write it, exported
+by PyTorch 2.13's two exporters (``dynamo=True`` and False, the latter from float32)."""
+
+
+def attentions_of(model: ImportedModel) -> list[tuple[NodeSet, dict[str, Any]]]:
+    """The candidates of cuDNN that are attention, the largest first, and their plans."""
+    cudnn = get("cudnn")
+    (instance,) = cudnn.instances(Target.cuda("sm_90a"), "float32")
+    rule = cudnn.partition_spec(instance, model.graph)
+    sets = {c.sub_graph.inside for c in rule.candidates(model.graph)}
+    plans = [(nodes, cudnn.dry_plan(model.graph, nodes)) for nodes in sets]  # type: ignore[attr-defined]
+    found = [each for each in plans if each[1]["steps"][-1]["op"] == "attention"]
+    return sorted(found, key=lambda each: each[0].bit_count(), reverse=True)
+
+
+@pytest.mark.parametrize("name", EXPORTED.namelist())
+def test_attention_of_exported_models(name: str, tmp_path: Path) -> None:
+    """It is found as exporters write it, and its plan gives what the model says."""
+    model = import_onnx(onnx.load_model_from_string(EXPORTED.read(name)))
+    graph = model.graph
+    found = attentions_of(model)
+    assert len(found) >= 3  # with what moves the heads back, and without
+    joins = not name.startswith("qwen2")  # which turns query and key before it multiplies them
+    assert ("matmul" in [s["op"] for s in found[0][1]["steps"]]) == joins
+    values = model.random_inputs(0)
+    if "attention_mask" in values:
+        values["attention_mask"] = np.array([[1] * 6 + [0] * 2])
+    truth = TrueValues.record(model, values, tmp_path)
+    cudnn: Any = get("cudnn")
+    (instance,) = cudnn.instances(Target.cuda("sm_90a"), "float32")
+    for nodes, _ in found:
+        function = function_of(model, instance, graph.to_operators(nodes), "candidate")
+        plan, weights = cudnn.plan(function)
+        (expected,) = truth.outputs_of(function)
+        result = np.full(expected.shape, np.nan, expected.dtype)
+        Machine(plan, weights, [*truth.inputs_of(function), result])
+        np.testing.assert_allclose(result, expected, rtol=2e-2, atol=2e-3)

@@ -12,6 +12,7 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.graph import Node, TensorType
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
+from collage_engine.toolchains.cudnn import attention
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import (
     Dialect,
@@ -143,11 +144,12 @@ def activation(node: Node, mode: str) -> dict[str, Any]:
 
 DIALECT = Dialect(
     name="cuDNN",
-    takes="convolutions of images and volumes by constant filters",
+    takes="convolutions of images and volumes by constant filters, and attention",
     anchor=op(CONVOLUTIONS, anything("left"), constant("right"), name="anchor"),
     channel_axis=1,
     epilogues={mode: partial(op, relax) for mode, relax in ACTIVATIONS.items()},
     check=check,
     steps=steps,
+    further=((attention.AttentionPattern(name="attention"), attention.steps),),
 )
-"""Convolutions, plain and transposed, with bias, residual sum and activation."""
+"""Convolutions, plain and transposed, with bias, residual sum and activation; attention."""

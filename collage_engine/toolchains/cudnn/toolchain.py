@@ -1,4 +1,4 @@
-"""Runs convolutions and what follows them on NVIDIA devices, by cuDNN's graph API."""
+"""Runs convolutions with what follows them, and attention, on NVIDIA devices, by cuDNN's graphs."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, all_matches
-from collage_engine.partition.rule_trees import byoc_rules
+from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.records.graph import NO_NODES, NodeIndex, NodeSet, node_set, one_node
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
@@ -373,7 +373,7 @@ class CudaToolchain(CppToolchain):
             return self.refused(graph, match.nodes)
 
         table = [(f"{self.name}.product", self.dialect().pattern, refused)]
-        return byoc_rules(table, name=self.name)
+        return composite_rules(self.name, table)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet

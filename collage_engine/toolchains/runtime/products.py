@@ -88,6 +88,8 @@ class Dialect:
     """A function that raises ``UnsupportedError`` with the reason against an anchor."""
     steps: Callable[[Places, Product, str], list[dict[str, Any]]]
     """A function that writes the steps of a product in a precision, for the C++ runtime."""
+    further: tuple[tuple[Pattern, Callable[[Places, Match], list[dict[str, Any]]]], ...] = ()
+    """Patterns of what else it computes in one call, and functions that write its steps."""
 
     @cached_property
     def pattern(self) -> Pattern:
@@ -96,7 +98,7 @@ class Dialect:
         for name in _ADDENDS:
             summed = op("add", summed, anything(name)) | summed
         active = [Either((make(summed),), name=name) for name, make in self.epilogues.items()]
-        return Either((*active, summed))
+        return Either((*(pattern for pattern, _ in self.further), *active, summed))
 
     def plan_of(
         self,
@@ -126,18 +128,24 @@ class Dialect:
         places = Places(graph, inputs, outputs, constants, dry)
         steps: list[dict[str, Any]] = []
         for product in self.products(graph, nodes & ~node_set(inputs)):
-            places.check_scalars(product.scalars, product.epilogue)
-            steps += self.steps(places, product, precision)
+            if isinstance(product, Product):
+                places.check_scalars(product.scalars, product.epilogue)
+                steps += self.steps(places, product, precision)
+            else:
+                (write,) = (w for pattern, w in self.further if pattern.name in product.bindings)
+                steps += write(places, product)
         return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
 
-    def products(self, graph: DataflowGraph, nodes: NodeSet) -> list[Product]:
+    def products(self, graph: DataflowGraph, nodes: NodeSet) -> list[Product | Match]:
         """Return the products that hold every operator of a set, in the order of their results.
+
+        What else the library computes is there as its match.
 
         Raises:
             UnsupportedError: An operator fits in none; the text names it.
         """
         left = node_set(i for i in members(nodes) if graph.nodes[i].form == "call")
-        found = []
+        found: list[Product | Match] = []
         for root in reversed(list(members(left))):
             if left >> root & 1:
                 product, taken = self._ending_at(graph, root, left)
@@ -147,11 +155,11 @@ class Dialect:
 
     def _ending_at(
         self, graph: DataflowGraph, root: NodeIndex, left: NodeSet
-    ) -> tuple[Product, NodeSet]:
+    ) -> tuple[Product | Match, NodeSet]:
         for match in all_matches(graph, self.pattern, root):
             taken = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
             if not taken & ~left and closed(graph, match):
-                product = self._product(graph, match)
+                product = self._product(graph, match) if "anchor" in match.bindings else match
                 if product is not None:
                     return product, taken
         title = onnx_type(graph.nodes[root].op)

@@ -1,4 +1,5 @@
-// cuDNN on NVIDIA devices: each convolution with what follows it is one graph.
+// cuDNN on NVIDIA devices: each convolution or product with what follows it is one graph, and each
+// attention.
 //
 // The plan is a list of steps over tensors with explicit strides, so any layout can be asked for.
 // A graph's execution plans are what cuDNN's heuristics offer; all of them that build are timed,
@@ -72,7 +73,7 @@ const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
   return modes;
 }
 
-// A convolution with what follows it.
+// A convolution or product with what follows it, or an attention.
 class Step {
  public:
   static constexpr const char* kChoice = "engine";
@@ -166,12 +167,15 @@ class Step {
  private:
   // Add the operations to graph_.
   void Compose() {
+    if (what_ == "attention") return ComposeAttention();
     GraphTensor x = Input(Field(about_, "x").cast<json::Object>());
     GraphTensor w = Input(Field(about_, "w").cast<json::Object>());
     const TensorAbout result(Field(about_, "y").cast<json::Object>());
     GraphTensor y;
     if (what_ == "conv") {
       y = graph_->conv_fprop(x, w, Windows(fe::graph::Conv_fprop_attributes()));
+    } else if (what_ == "matmul") {
+      y = graph_->matmul(x, w, fe::graph::Matmul_attributes());
     } else {
       // A transposed convolution is the gradient of a convolution with respect to its data.
       y = graph_->conv_dgrad(x, w, Windows(fe::graph::Conv_dgrad_attributes()));
@@ -180,6 +184,24 @@ class Step {
     for (const ffi::Any& post : Get<json::Array>(about_, "posts")) {
       y = Pointwise(post.cast<json::Object>(), y);
     }
+    Output(y, result);
+  }
+
+  // softmax(q kT scale + mask) v, all of batch, heads, rows, width; k and v may have fewer heads.
+  void ComposeAttention() {
+    auto attributes = fe::graph::SDPA_attributes();
+    attributes.set_name(name_)
+        .set_generate_stats(false)
+        .set_attn_scale(static_cast<float>(Get<double>(about_, "scale")));
+    if (Has(about_, "mask")) attributes.set_bias(Input(Field(about_, "mask").cast<json::Object>()));
+    GraphTensor q = Input(Field(about_, "q").cast<json::Object>());
+    GraphTensor k = Input(Field(about_, "k").cast<json::Object>());
+    GraphTensor v = Input(Field(about_, "v").cast<json::Object>());
+    Output(graph_->sdpa(q, k, v, std::move(attributes))[0],
+           TensorAbout(Field(about_, "y").cast<json::Object>()));
+  }
+
+  void Output(const GraphTensor& y, const TensorAbout& result) {
     y->set_output(true)
         .set_uid(Bind(result.operand))
         .set_dim(result.dims)

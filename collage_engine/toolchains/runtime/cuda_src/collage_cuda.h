@@ -173,9 +173,12 @@ class StandIns {
 // Where a step's operand lies: an argument of the call, a weight, or a temporary.
 struct Operand {
   explicit Operand(const json::Object& about)
-      : where(GetString(about, "where")), at(static_cast<size_t>(Get<int64_t>(about, "at"))) {}
+      : where(GetString(about, "where")),
+        at(static_cast<size_t>(Get<int64_t>(about, "at"))),
+        offset(Has(about, "offset") ? static_cast<size_t>(Get<int64_t>(about, "offset")) : 0) {}
   std::string where;
   size_t at;
+  size_t offset;  // bytes from there to the first element, where it is a part of what lies there
 };
 
 // Where everything lies during one call.
@@ -184,8 +187,8 @@ struct Memory {
   const DeviceBuffer& weights;
   const DeviceBuffer& scratch;
   void* At(const Operand& operand) const {
-    if (operand.where == "argument") return arguments[operand.at];
-    return (operand.where == "weight" ? weights : scratch).at(operand.at);
+    if (operand.where == "argument") return static_cast<char*>(arguments[operand.at]) + operand.offset;
+    return (operand.where == "weight" ? weights : scratch).at(operand.at + operand.offset);
   }
 };
 

@@ -1,0 +1,492 @@
+"""Finds attention in a graph, as exporters write it out, and plans it as one call of cuDNN.
+
+Exporters move heads in front by reshaping and permuting, scale both operands or the scores, add a
+mask, and repeat heads of keys and values that several queries share. cuDNN reads its operands by
+strides, so that all of this costs nothing: an operand is a ``View`` of the value that it is made
+from. Where query, key and value are products of one value, they can be one product whose parts the
+attention reads.
+
+Source of the operation: cuDNN's documentation of scaled dot product attention.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.patterns import Bound, Match, Pattern
+from collage_engine.records.graph import NO_NODES, Node, NodeIndex, NodeSet, members, one_node
+from collage_engine.support.errors import UnsupportedError
+from collage_engine.toolchains.runtime.places import Places
+from collage_engine.toolchains.runtime.products import Ints, row_major
+
+TYPES = ("float16", "bfloat16")
+"""Element types of cuDNN's attention."""
+SIZE = 2
+"""Bytes of an element of these types."""
+MOST_WIDTH, WIDTH_STEP = 256, 8
+"""Elements of a head, at most, and what their number is a multiple of."""
+SHAPING = ("reshape", "permute_dims", "expand_dims", "squeeze", "broadcast_to")
+RESULTS = ("matmul", "permute_dims", "reshape")
+"""Operators that an attention may end with."""
+
+
+@dataclass(frozen=True)
+class View:
+    """A value that strides alone lead to from another one."""
+
+    source: NodeIndex
+    steps: tuple[NodeIndex, ...] = ()
+    """The nodes that make it of its source, in their order."""
+    begin: int = 0
+    """Where its first element lies, in elements, as its strides are counted."""
+    dims: Ints = ()
+    strides: Ints = ()
+    scalars: tuple[NodeIndex, ...] = ()
+    """Constants that it is multiplied by."""
+    divisors: tuple[NodeIndex, ...] = ()
+    inside: NodeSet = NO_NODES
+    """The calls that make it of its source."""
+
+    def transposed(self) -> View:
+        """Return it with its last two axes exchanged."""
+        *lead, row, column = range(len(self.dims))
+        order = (*lead, column, row)
+        dims, strides = (tuple(each[axis] for axis in order) for each in (self.dims, self.strides))
+        return replace(self, dims=dims, strides=strides)
+
+
+@dataclass(frozen=True)
+class Attention:
+    """``softmax(query · keyᵀ · scale + mask) · value``: batch, heads, rows, width are the axes."""
+
+    query: View
+    key: View
+    value: View
+    mask: NodeIndex | None
+    scores: View
+    """The scores of their product, as far as their scale is written out."""
+    result: View
+    """How the last product lies in the node that the attention ends with."""
+    root: NodeIndex
+    nodes: NodeSet
+
+    @property
+    def operands(self) -> tuple[View, View, View]:
+        """Return query, key and value."""
+        return self.query, self.key, self.value
+
+    def scale(self, places: Places) -> float:
+        """Return what the scores are multiplied by."""
+        scale = 1.0
+        for view in (self.query, self.key, self.scores):
+            for index in view.scalars:
+                scale *= _number(places, index)
+            for index in view.divisors:
+                scale /= _number(places, index)
+        return scale
+
+
+def _number(places: Places, index: NodeIndex) -> float:
+    return 1.0 if places.dry else float(np.asarray(places.constants(index), np.float64).item())
+
+
+def attention_at(graph: DataflowGraph, root: NodeIndex) -> Attention | None:
+    """Return the attention that ends with a node; None where there is none that cuDNN has."""
+    if graph.nodes[root].op not in RESULTS:
+        return None
+    result = _result(graph, root)
+    node = graph.nodes[result.source]
+    if node.op != "matmul":
+        return None
+    weights, value = node.inputs
+    inside = result.inside | one_node(node.index)
+    weights, inside = _without_nan_guard(graph, *_behind_casts(graph, weights, inside))
+    softmax = graph.nodes[weights]
+    if softmax.op != "nn.softmax" or not _is_last_axis(softmax):
+        return None
+    scores, inside = _behind_casts(graph, softmax.inputs[0], inside | one_node(weights))
+    mask: NodeIndex | None = None
+    if graph.nodes[scores].op == "add" and _used_once(graph, scores):
+        inside |= one_node(scores)
+        scores, mask = graph.nodes[scores].inputs
+        if _scores(graph, scores) is None:
+            scores, mask = mask, scores
+    scaled = _scores(graph, scores)
+    if scaled is None:
+        return None
+    left, right = graph.nodes[scaled.source].inputs
+    inside |= scaled.inside | one_node(scaled.source)
+    for through_split in (True, False):
+        views = [_view(graph, index, through_split) for index in (left, right, value)]
+        nodes = inside | views[0].inside | views[1].inside | views[2].inside
+        query, key, values = views
+        found = Attention(query, key.transposed(), values, mask, scaled, result, root, nodes)
+        if not _reason_against(graph, found) and _is_closed(graph, nodes, root):
+            return found
+    return None
+
+
+def _reason_against(graph: DataflowGraph, found: Attention) -> str:
+    """Return what of an attention cuDNN does not compute; empty: nothing."""
+    query, key, value = (view.dims for view in found.operands)
+    if any(len(dims) != 4 for dims in (query, key, value, found.result.dims)):
+        return "axes"
+    if value[2] != key[2] or value[:2] != key[:2] or query[3] != key[3] or query[0] != key[0]:
+        return "sizes"
+    if query[1] % key[1] or found.value.scalars or found.value.divisors:
+        return "heads"
+    if any(d % WIDTH_STEP or d > MOST_WIDTH for d in (query[3], value[3])):
+        return "width"
+    if any(view.strides[3] != 1 for view in (*found.operands, found.result)):
+        return "elements of a head apart"
+    ends = [graph.nodes[view.source].types[0].dtype for view in found.operands]
+    if found.mask is not None:
+        mask = graph.nodes[found.mask].type
+        ends.append(mask.dtype)
+        shape = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+        whole = (*query[:3], key[2])
+        if len(shape) != 4 or any(m not in (1, n) for m, n in zip(shape, whole, strict=True)):
+            return "mask"
+        if shape[2:] != whole[2:]:
+            return "a mask that is broadcast along rows or columns"
+    types = {*ends, graph.nodes[found.result.source].type.dtype}
+    return "" if len(types) == 1 and types <= set(TYPES) else "types"
+
+
+def _is_closed(graph: DataflowGraph, nodes: NodeSet, root: NodeIndex) -> bool:
+    """Tell whether nothing but the root is read outside of some calls."""
+    inner = [i for i in graph.operators if nodes >> i & 1 and i != root]
+    return all(
+        not graph.output_set >> index & 1 and all(nodes >> user & 1 for user in graph.users[index])
+        for index in inner
+    )
+
+
+def projections(
+    graph: DataflowGraph, found: Attention
+) -> list[tuple[View, Node, NodeIndex | None]]:
+    """Return the products of one value that query, key and value lie in, each once.
+
+    Returns:
+        A view that lies in it, the product, and its bias; empty where they are no such products.
+    """
+    made: dict[NodeIndex, tuple[View, Node, NodeIndex | None]] = {}
+    for view in found.operands:
+        projection = _projection(graph, view.source)
+        if projection is None:
+            return []
+        made[view.source] = (view, *projection)
+    return list(made.values()) if len({p.inputs[0] for _, p, _ in made.values()}) == 1 else []
+
+
+def _projection(graph: DataflowGraph, index: NodeIndex) -> tuple[Node, NodeIndex | None] | None:
+    """Return the product by constant weights that a value is, and its bias."""
+    node, bias = graph.nodes[index], None
+    if node.op == "add":
+        parts = sorted(node.inputs, key=lambda i: graph.nodes[i].form == "constant")
+        product, bias = parts
+        if graph.nodes[bias].form != "constant" or not _used_once(graph, product):
+            return None
+        node = graph.nodes[product]
+        if tuple(graph.nodes[bias].type.shape) != tuple(node.type.shape[-1:]):
+            return None
+    if node.op != "matmul" or graph.nodes[node.inputs[1]].form != "constant":
+        return None
+    flat = len(graph.nodes[node.inputs[1]].type.shape) == 2 and len(node.type.shape) >= 2
+    return (node, bias) if flat else None
+
+
+def _used_once(graph: DataflowGraph, index: NodeIndex) -> bool:
+    return len(set(graph.users[index])) == 1 and not graph.output_set >> index & 1
+
+
+def _is_last_axis(node: Node) -> bool:
+    return int(node.attributes.get("axis", -1)) in (-1, len(node.type.shape) - 1)
+
+
+def _behind_casts(
+    graph: DataflowGraph, index: NodeIndex, inside: NodeSet
+) -> tuple[NodeIndex, NodeSet]:
+    """Return what a value was before casts; cuDNN computes in float32 between its operands."""
+    while graph.nodes[index].op == "astype" and _used_once(graph, index):
+        inside |= one_node(index)
+        index = graph.nodes[index].inputs[0]
+    return index, inside
+
+
+def _without_nan_guard(
+    graph: DataflowGraph, index: NodeIndex, inside: NodeSet
+) -> tuple[NodeIndex, NodeSet]:
+    """Return what is behind ``where(isnan(x), 0, x)``, which PyTorch writes around a softmax."""
+    node = graph.nodes[index]
+    if node.op != "where":
+        return index, inside
+    test, _, guarded = node.inputs
+    if graph.nodes[test].op != "isnan" or graph.nodes[test].inputs != (guarded,):
+        return index, inside
+    return guarded, inside | one_node(index) | one_node(test)
+
+
+def _scores(graph: DataflowGraph, index: NodeIndex) -> View | None:
+    """Return scores as a product and what it is multiplied by; None: they are no product."""
+    view = View(index)
+    while _used_once(graph, view.source):
+        node = graph.nodes[view.source]
+        if node.op == "matmul":
+            return view
+        step = _behind(graph, node, view)
+        if step is None or node.op in SHAPING:
+            return None
+        view = step
+    return None
+
+
+def _behind(graph: DataflowGraph, node: Node, view: View) -> View | None:
+    """Return a view of what is behind a call that shapes or scales; None: it does neither."""
+    inner = replace(view, inside=view.inside | one_node(node.index))
+    if node.op in SHAPING or node.op == "astype":
+        return replace(inner, source=node.inputs[0])
+    for value, number in (
+        (node.inputs, node.inputs[::-1]) if node.op in ("multiply", "divide") else ()
+    ):
+        other = graph.nodes[number]
+        if other.form == "constant" and other.type.elements == 1:
+            if node.op == "multiply":
+                return replace(inner, source=value, scalars=(*view.scalars, number))
+            if number == node.inputs[1]:
+                return replace(inner, source=value, divisors=(*view.divisors, number))
+    return None
+
+
+def _view(graph: DataflowGraph, index: NodeIndex, through_split: bool) -> View:
+    """Return how a value lies in the furthest one from which strides alone lead to it."""
+    views = [View(index)]
+    while _used_once(graph, views[-1].source):
+        view, node = views[-1], graph.nodes[views[-1].source]
+        step: View | None = None
+        if node.form == "projection" and through_split:
+            split = graph.nodes[node.inputs[0]]
+            if split.op == "split":
+                inside = view.inside | one_node(node.index) | one_node(split.index)
+                step = replace(view, source=split.inputs[0], inside=inside)
+        elif node.op != "astype":
+            step = _behind(graph, node, view)
+        if step is None:
+            break
+        views.append(replace(step, steps=(node.index, *view.steps)))
+    for view in reversed(views):
+        lies = lying(graph, view.steps, np.empty(graph.nodes[view.source].type.shape, np.int8))
+        if lies is not None:
+            begin, dims, strides = lies
+            return replace(view, begin=begin, dims=dims, strides=strides)
+    return views[0]
+
+
+def lying(
+    graph: DataflowGraph, steps: tuple[NodeIndex, ...], array: np.ndarray
+) -> tuple[int, Ints, Ints] | None:
+    """Return begin, dims and strides of what some nodes make of a value; None: they copy.
+
+    Heads that are repeated are left as they are, so that there are fewer than the shape says.
+
+    Args:
+        graph: The graph.
+        steps: The nodes.
+        array: The value, of elements of one byte that are never touched.
+    """
+    start = array.__array_interface__["data"][0]
+    repeated = (0, 0)
+    for index in steps:
+        node = graph.nodes[index]
+        shape = [repeated[1] if n == repeated[0] else int(n) for n in node.type.shape]
+        if node.form == "projection":
+            split = graph.nodes[node.inputs[0]]
+            axis = int(split.attributes["axis"]) % array.ndim
+            begin = sum(int(kind.shape[axis]) for kind in split.types[: node.field])
+            array = array[(slice(None),) * axis + (slice(begin, begin + shape[axis]),)]
+        elif node.op == "permute_dims":
+            array = array.transpose(node.attributes.get("axes") or None)
+        elif node.op == "broadcast_to":
+            array = np.broadcast_to(array, shape)
+        elif node.op in SHAPING:
+            kept = [axis for axis, n in enumerate(array.shape) if n == 1 or array.strides[axis]]
+            if len(kept) < array.ndim:
+                (axis,) = set(range(array.ndim)) - set(kept)
+                heads = array.shape[axis - 1]
+                repeated = (heads * array.shape[axis], heads)
+                shape = [heads if n == repeated[0] else n for n in shape]
+                array = array[(slice(None),) * axis + (0,)]
+            if array.size != math.prod(shape):
+                return None
+            shaped = array.reshape(shape)
+            if not np.may_share_memory(shaped, array):
+                return None
+            array = shaped
+    if array.ndim > 4:
+        return None
+    return array.__array_interface__["data"][0] - start, *_four_axes(array)
+
+
+def _four_axes(array: np.ndarray) -> tuple[Ints, Ints]:
+    """Return shape and strides with four axes; those of one element have a whole value's stride."""
+    lead = 4 - array.ndim
+    dims = (1,) * lead + array.shape
+    strides = (0,) * lead + array.strides
+    extent = max((d * s for d, s in zip(dims, strides, strict=True) if d > 1), default=1)
+    return dims, tuple(extent if d == 1 else s for d, s in zip(dims, strides, strict=True))
+
+
+def _result(graph: DataflowGraph, root: NodeIndex) -> View:
+    """Return how what is behind some shaping lies in a node: its axes in the node's memory."""
+    array = np.empty(graph.nodes[root].type.shape, np.int8)
+    view = View(root)
+    while (node := graph.nodes[view.source]).op in ("reshape", "permute_dims"):
+        if view.source != root and not _used_once(graph, view.source):
+            break
+        if node.op == "permute_dims":
+            order = node.attributes.get("axes") or range(array.ndim)[::-1]
+            array = array.transpose(np.argsort([int(axis) for axis in order]))
+        else:
+            shaped = array.reshape(graph.nodes[node.inputs[0]].type.shape)
+            if not np.may_share_memory(shaped, array):
+                break
+            array = shaped
+        view = replace(view, source=node.inputs[0], inside=view.inside | one_node(node.index))
+    dims, strides = _four_axes(array) if array.ndim <= 4 else ((), ())
+    return replace(view, dims=dims, strides=strides)
+
+
+class _Part(Pattern):
+    """A node of an attention."""
+
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+        """Yield the match that is there."""
+        yield bound
+
+
+class AttentionPattern(Pattern):
+    """Matches attention, with the products before it where one product can be made of them."""
+
+    @property
+    def root_ops(self) -> frozenset[str] | None:  # type: ignore[override]
+        """Return the operators that an attention may end with."""
+        return frozenset(RESULTS)
+
+    @property
+    def inside(self) -> bool:
+        """Return False: what is matched counts by its parts."""
+        return False
+
+    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+        """Yield the attention that ends with a node, first with the products before it."""
+        found = attention_at(graph, index)
+        if found is None:
+            return
+        before = products_before(graph, found)
+        for nodes in (found.nodes | before, found.nodes) if before else (found.nodes,):
+            parts = [(_Part(), member) for member in members(nodes)]
+            yield {**bound, **{id(part): (part, member) for part, member in parts}}
+
+
+def products_before(graph: DataflowGraph, found: Attention) -> NodeSet:
+    """Return the calls of the products that an attention can be one partition with."""
+    nodes = NO_NODES
+    for view, product, bias in projections(graph, found):
+        nodes |= one_node(product.index) | (NO_NODES if bias is None else one_node(view.source))
+    return nodes if _is_closed(graph, found.nodes | nodes, found.root) else NO_NODES
+
+
+def steps(places: Places, match: Match) -> list[dict[str, Any]]:
+    """Return the step of an attention, and before it that of the product which it reads."""
+    graph = places.graph
+    found = attention_at(graph, match.root)
+    if found is None:
+        raise UnsupportedError("MatMul: no attention that cuDNN has")
+    kind = graph.nodes[found.query.source].types[0].dtype
+    done: list[dict[str, Any]] = []
+    if match.nodes & products_before(graph, found):
+        operands = _joined(places, found, done)
+    else:
+        operands = [
+            {**places.read(view.source), "offset": view.begin * SIZE, "strides": view.strides}
+            for view in found.operands
+        ]
+    step: dict[str, Any] = {
+        "op": "attention",
+        "name": graph.nodes[found.result.source].name or f"attention {match.root}",
+        "math": "any",
+        "scale": found.scale(places),
+        "y": {
+            **places.write(match.root),
+            "dims": found.result.dims,
+            "strides": found.result.strides,
+            "dtype": kind,
+        },
+    }
+    for name, operand, view in zip("qkv", operands, found.operands, strict=True):
+        step[name] = {**operand, "dims": view.dims, "dtype": kind}
+    if found.mask is not None:
+        mask = graph.nodes[found.mask].type
+        dims = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+        place = places.read(found.mask)
+        step["mask"] = {**place, "dims": dims, "strides": row_major(dims), "dtype": kind}
+    return [*done, step]
+
+
+def _joined(places: Places, found: Attention, done: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Append the step of one product for query, key and value; return where these lie in it."""
+    graph = places.graph
+    made = projections(graph, found)
+    kind = made[0][1].type.dtype
+    widths = [int(product.type.shape[-1]) for _, product, _ in made]
+    lead = tuple(made[0][1].type.shape[:-1])
+    rows, taken, width = (
+        math.prod(lead),
+        graph.nodes[made[0][1].inputs[1]].type.shape[0],
+        sum(widths),
+    )
+    weights = np.concatenate([places.constants(p.inputs[1]) for _, p, _ in made], axis=1)
+    result = {**places.temporary(rows * width * SIZE), "dtype": kind}
+    step: dict[str, Any] = {
+        "op": "matmul",
+        "name": " and ".join(product.name or str(product.index) for _, product, _ in made),
+        "math": "any",
+        "x": _matrix(places.read(made[0][1].inputs[0]), rows, taken, kind),
+        "w": _matrix(places.constant(weights), taken, width, kind),
+        "y": _matrix(result, rows, width, kind),
+        "posts": [],
+    }
+    if any(bias is not None for _, _, bias in made):
+        parts = [
+            np.zeros(n, weights.dtype) if bias is None else places.constants(bias)
+            for n, (_, _, bias) in zip(widths, made, strict=True)
+        ]
+        bias = _matrix(places.constant(np.concatenate(parts)), 1, width, kind)
+        step["posts"].append({"mode": "add", "other": bias})
+    done.append(step)
+    begins = {view.source: sum(widths[:number]) for number, (view, _, _) in enumerate(made)}
+    operands = []
+    for view in found.operands:
+        whole = np.empty((*lead, width), np.int8)
+        begin = begins[view.source]
+        part = whole[..., begin : begin + int(graph.nodes[view.source].type.shape[-1])]
+        lies = lying(graph, view.steps, part)
+        if lies is None:
+            raise UnsupportedError("MatMul: parts of a joined product that would be copied")
+        lying_there = replace(view, dims=lies[1], strides=lies[2])
+        if view is found.key:
+            lying_there = lying_there.transposed()
+        place = {**result, "offset": (begin + lies[0]) * SIZE}
+        operands.append({**place, "strides": lying_there.strides})
+    return operands
+
+
+def _matrix(place: dict[str, Any], rows: int, columns: int, kind: str) -> dict[str, Any]:
+    dims = (1, rows, columns)
+    return {**place, "dims": dims, "strides": row_major(dims), "dtype": kind}
