@@ -180,7 +180,8 @@ class Theme(QObject):
 
     def scaled(self, pixels: float) -> int:
         """Return pixels at 100 % at the chosen text size."""
-        return round(pixels * self.preferences.get("text_scale"))
+        scale: float = self.preferences.get("text_scale")
+        return round(pixels * scale)
 
     def apply(self, *_: object) -> None:
         """Give the application its colours, fonts and style sheet."""

@@ -33,7 +33,8 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     max_rel_error: Figure | None = None
     reason: str | None = None
     wrong_numbers: bool = False
-    """Whether it is invalid for what it computed on one model's values: another's may be right."""
+    """Whether it is invalid for what it made of one model's values: wrong numbers, or an error;
+    another's may be right."""
     measured_at: str | None = None
     """ISO 8601, UTC."""
     from_store: bool = False

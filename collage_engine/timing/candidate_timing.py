@@ -233,6 +233,7 @@ class Measuring:
             model_hash=opened.model.record.sha256,
             weights_bytes=opened.model.record.weights_bytes,
             faults=self._control.faults,
+            own_inputs=self._settings.inputs_npz is not None,
         )
         return self._measurer
 

@@ -10,7 +10,6 @@ import gc
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
@@ -18,7 +17,7 @@ from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import now_text
-from collage_engine.support.errors import MeasureError, WrongNumbersError, fault_reason
+from collage_engine.support.errors import MeasureError, fault_reason
 from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest, undisturbed
 from collage_engine.timing.protocol import TimedCall, time_interleaved
 
@@ -81,11 +80,16 @@ def run_group(
     if request.ahead:
         bench.compile_ahead(request.ahead, request.limit_s)
     ready: dict[int, PreparedCandidate] = {}
+    compiled: set[int] = set()
     try:
         for place, instance in request.instances.items():
+
+            def about_to_run(place: int = place) -> None:
+                compiled.add(place)
+                OWN_RISK.set(str(place), RUNNING, request.limit_s)
+
             try:
                 takes, gives = request.formats.get(place, (None, None))
-                about_to_run = partial(OWN_RISK.set, str(place), RUNNING, request.limit_s)
                 with OWN_RISK.during(str(place), COMPILING, request.limit_s):
                     ready[place] = bench.prepare(
                         request.nodes, instance, about_to_run, takes, gives
@@ -93,8 +97,7 @@ def run_group(
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                wrong = isinstance(error, WrongNumbersError)
-                cost = invalid(fault_reason(error), wrong_numbers=wrong)
+                cost = invalid(fault_reason(error), wrong_numbers=place in compiled)
                 send(TimingReply(place, cost))
         while ready:
             failed = _time_group(request, ready, send)

@@ -114,6 +114,7 @@ class Measurer:
         weights_bytes: int = 0,
         memory_limit_bytes: int | None = None,
         faults: FaultTracker | None = None,
+        own_inputs: bool = False,
         job: str = JOB,
     ) -> None:
         """Prepare; the child is started by the first group that needs one.
@@ -132,10 +133,13 @@ class Measurer:
             weights_bytes: size of the model's weights, which lengthens every limit.
             memory_limit_bytes: of the child; None: a share of what the machine has.
             faults: which toolchains crashed or hung in this run.
+            own_inputs: whether the true values are those of the user's inputs: what is wrong on
+                them alone is not kept.
             job: the worker's target.
         """
         self.store = store
         self.faults = faults or FaultTracker()
+        self.own_inputs = own_inputs
         self.device = device
         self.versions = dict(versions or {})
         self.model_hash = model_hash
@@ -415,9 +419,11 @@ class _MeasureCall:
         self.outcome.costs[key] = cost
         self.outcome.measured += 1
         self.outcome.invalid += cost.state == "invalid"
+        # What could not be compared may be wrong on the numbers of another run, and the reverse.
+        of_this_run = cost.usable and cost.max_rel_error is None
+        of_this_run |= cost.wrong_numbers and self.measurer.own_inputs
         store = self.measurer.store
-        if store is not None and (cost.max_rel_error is not None or not cost.usable):
-            # What could not be compared may be wrong on the numbers of another run.
+        if store is not None and not of_this_run:
             name = candidate.instance.toolchain
             versions = self.measurer.versions
             store.put(

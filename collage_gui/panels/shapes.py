@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
@@ -100,7 +100,7 @@ class ShapesPage(QWidget):
             self.document.shapes.show(entry)
 
 
-def _figure(name: str):
+def _figure(name: str) -> Callable[[Line], float | None]:
     """Return the value of a field of a line's row; None before the first run."""
 
     def value(line: Line) -> float | None:

@@ -99,6 +99,16 @@ def test_candidates_are_measured_stored_and_found_again(bed, tmp_path):
     assert bed.heard() == {c.id: "measured" for c in candidates}
 
 
+@pytest.mark.parametrize("own_inputs", [False, True])
+def test_what_is_wrong_on_the_users_inputs_alone_is_not_kept(make_bed, own_inputs):
+    """Too large a number makes a toolchain refuse, too; another run may bring smaller ones."""
+    bed = make_bed(own_inputs=own_inputs)
+    refused = [candidate("bad", 1, act=act) for act in ("wrong", "raises-running", "unsupported")]
+    assert bed.measure(*refused).invalid == 3
+    again = bed.measure(*refused)
+    assert again.measured == (2 if own_inputs else 0)
+
+
 def test_equal_keys_are_measured_once_and_everyone_hears(bed):
     twins = [candidate("good", n, key="same") for n in (1, 2, 3)]
     found = bed.measure(*twins)

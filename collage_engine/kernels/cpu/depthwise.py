@@ -34,7 +34,6 @@ from collage_engine.kernels.cpu.writing.tile_choice import near
 from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
-    ForKind,
     Index,
     Stmt,
     all_of,
@@ -79,7 +78,7 @@ addresses are code of a few KiB."""
 
 
 def _taps(problem: ConvProblem) -> Callable[[Callable[..., Stmt]], Stmt]:
-    kind = ForKind.UNROLLED if problem.taps <= UNROLL_TAPS else ForKind.SERIAL
+    kind = tirx.ForKind.UNROLLED if problem.taps <= UNROLL_TAPS else tirx.ForKind.SERIAL
     return lambda step: nest(problem.kernel, step, kind)
 
 

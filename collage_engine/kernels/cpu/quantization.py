@@ -142,7 +142,7 @@ class IntegerSums:
         Returns:
             −zero · Σ w for each output channel, in int32.
         """
-        totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
+        totals: np.ndarray = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-self.decision.problem.zero * totals).astype(np.int32)
 
     def packed(self) -> np.ndarray:

@@ -86,7 +86,7 @@ def misreads(node: NodeProto, opset: int) -> bool:
         return _resizes_otherwise(node)
     if node.op_type == "LRN":
         # ONNX Runtime computes none over an even size, so that nothing is known of these.
-        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        given: dict[str, float] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         return given["size"] % 2 == 0 or given.get("bias", 1.0) % 1 != 0
     if node.op_type == "ReduceLogSum":  # over no axes it leaves the logarithm out
         return any(a.name == "noop_with_empty_axes" and a.i for a in node.attribute)

@@ -254,7 +254,8 @@ def serialised(model: ModelProto) -> bytes:
     from google.protobuf.message import EncodeError
 
     try:
-        return model.SerializeToString()
+        packed: bytes = model.SerializeToString()
+        return packed
     except EncodeError as error:
         raise ToolchainError(
             "the sub-graph has more than 2 GB as ONNX, which is the limit"

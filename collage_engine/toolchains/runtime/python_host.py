@@ -11,7 +11,9 @@ import ctypes
 import json
 import math
 import runpy
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -21,17 +23,17 @@ SESSION = "_session.py"
 """What the name of the toolchain's own file ends in, after the toolchain's name."""
 
 
-def opener_name(toolchain):
+def opener_name(toolchain: str) -> str:
     """Return the name of the global function that opens a toolchain's partitions."""
     return f"collage.python.{toolchain}"
 
 
-def _address(pointer):
+def _address(pointer: Any) -> int:
     """Return an opaque pointer of tvm_ffi as a number; a null one comes as None."""
     return int(getattr(pointer, "value", pointer) or 0)
 
 
-def _array(spec, address):
+def _array(spec: Mapping[str, Any], address: int) -> np.ndarray:
     """Return the memory at an address as an array of a type and shape."""
     dtype, shape = np.dtype(spec["dtype"]), tuple(spec["shape"])
     size = math.prod(shape) * dtype.itemsize
@@ -41,7 +43,7 @@ def _array(spec, address):
     return np.frombuffer(memory, dtype).reshape(shape)
 
 
-def register(toolchain, session_file):
+def register(toolchain: str, session_file: Path) -> None:
     """Make a toolchain's session known to the runtime modules of this process.
 
     Args:
@@ -56,13 +58,13 @@ def register(toolchain, session_file):
 
     open_model = runpy.run_path(str(session_file))["open_model"]
 
-    def open_partition(plan_text, data):
+    def open_partition(plan_text: Any, data: Any) -> Callable[..., None]:
         plan = json.loads(str(plan_text))
         run = open_model(bytes(data), plan["threads"], plan["options"])
         specs = plan["inputs"] + plan["outputs"]
         inputs = len(plan["inputs"])
 
-        def call(*pointers):
+        def call(*pointers: Any) -> None:
             addresses = map(_address, pointers)
             arrays = [_array(*each) for each in zip(specs, addresses, strict=True)]
             results = run(arrays[:inputs])

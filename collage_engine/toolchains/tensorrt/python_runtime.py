@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Callable
+from typing import Any
 
 NAME = "collage.tensorrt.open"
-_runtimes: dict = {}
+_runtimes: dict[str, tuple[Any, Any, Any]] = {}
 
 
-def _address(handle) -> int:
+def _address(handle: Any) -> int:
     """Return an opaque pointer of tvm_ffi as a number; a null one comes as None."""
     if handle is None:
         return 0
@@ -21,7 +23,7 @@ def _address(handle) -> int:
     return int(value) if value is not None else 0
 
 
-def _runtime(module):
+def _runtime(module: str) -> tuple[Any, Any, Any]:
     """Return the package, its logger and its runtime; they are made once for a process."""
     if module not in _runtimes:
         try:
@@ -29,12 +31,12 @@ def _runtime(module):
         except ImportError as error:
             raise RuntimeError(f"this module needs the Python package {module}: {error}") from error
 
-        class Log(trt.ILogger):  # type: ignore[name-defined]
-            def __init__(self):
+        class Log(trt.ILogger):  # type: ignore[misc, name-defined]
+            def __init__(self) -> None:
                 trt.ILogger.__init__(self)
                 self.last = ""
 
-            def log(self, severity, message):
+            def log(self, severity: Any, message: str) -> None:
                 if severity in (trt.ILogger.Severity.INTERNAL_ERROR, trt.ILogger.Severity.ERROR):
                     self.last = message
 
@@ -43,7 +45,7 @@ def _runtime(module):
     return _runtimes[module]
 
 
-def open_engine(plan_text, data):
+def open_engine(plan_text: Any, data: Any) -> Callable[..., None]:
     """Return a function of (stream, addresses of inputs and outputs) that enqueues the engine."""
     plan = json.loads(str(plan_text))
     _, log, runtime = _runtime(plan["library"])
@@ -57,7 +59,7 @@ def open_engine(plan_text, data):
     names += [f"output{i}" for i in range(len(plan["outputs"]))]
     bound = [-1] * len(names)
 
-    def enqueue(stream, *pointers, _engine=engine):
+    def enqueue(stream: Any, *pointers: Any, _engine: Any = engine) -> None:
         for place, pointer in enumerate(pointers):
             address = _address(pointer)
             if address != bound[place]:

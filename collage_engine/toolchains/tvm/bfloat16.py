@@ -214,7 +214,7 @@ def _matmul_problem(
 
 
 @mutator
-class _Rounding(PyExprMutator):
+class _Rounding(PyExprMutator):  # type: ignore[misc]
     """The rewriter that rounds the operands of products one by one, in order."""
 
     def __init__(self, module: tvm.IRModule, full: frozenset[int], cpu: Cpu) -> None:

@@ -51,7 +51,7 @@ class _Sums:
 
     def correction(self) -> np.ndarray:
         """Return what the sums lack because the data's zero is not 0: −zero · Σ w, per channel."""
-        totals = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
+        totals: np.ndarray = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
         return (-zero_of(self.data) * totals).astype(np.int32)
 
 

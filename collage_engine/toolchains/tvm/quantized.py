@@ -55,9 +55,9 @@ def activation(node: Node) -> Callable[[Expr], Expr]:
             slope = f32(float(node.attributes["alpha"]))
             return lambda x: tirx.Select(x > f32(0.0), x, x * slope)
         case "sigmoid":
-            return tirx.sigmoid
+            return lambda x: tirx.sigmoid(x)
         case "tanh":
-            return tirx.tanh
+            return lambda x: tirx.tanh(x)
         case "nn.silu":
             return lambda x: x * tirx.sigmoid(x)
     raise NoForm

@@ -170,7 +170,7 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
 
 
 @mutator
-class _Rewriting(PyExprMutator):
+class _Rewriting(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Call) -> Any:
         call = self.visit_expr_post_order(call)
         found = sub_pixels(call, last=False)

@@ -94,7 +94,9 @@ def transforms(outputs: int) -> Transforms:
 def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
     """Return G g Gᵀ of each kernel, [O, I, 3, 3] → [O, I, points, points], in single precision."""
     kernel = np.asarray(transforms(outputs).kernel, np.float64)
-    wide = np.einsum("pk,oikl,ql->oipq", kernel, weight.astype(np.float64), kernel, optimize=True)
+    wide: np.ndarray = np.einsum(
+        "pk,oikl,ql->oipq", kernel, weight.astype(np.float64), kernel, optimize=True
+    )
     return wide.astype(np.float32)
 
 
