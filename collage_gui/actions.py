@@ -306,6 +306,12 @@ def outline(page: DocumentWindow) -> None:
     page.toggle_outline()
 
 
+@view.on_page("Timeline", "T")
+def timeline(page: DocumentWindow) -> None:
+    """What each partition and layer takes, over time, below the graph."""
+    page.toggle_timeline()
+
+
 @view.on_page("Log", "Ctrl+Shift+L", needs="document")
 def log(page: DocumentWindow) -> None:
     """What was reported."""

@@ -23,7 +23,7 @@ from collage_engine.records.placement import Placement
 from collage_engine.wording import amounts
 
 # Names of patterns differ, since a page may hold both drawings and hide one of them.
-_LIGHT = {
+LIGHT = {
     "canvas": "#fbfbfa",
     "box": "#ffffff",
     "line": "#8d939b",
@@ -32,7 +32,7 @@ _LIGHT = {
     "border": "#b9bec5",
     "pattern": "pattern-",
 }
-_DARK = {
+DARK = {
     "canvas": "#1b1d20",
     "box": "#2a2d31",
     "line": "#7d838b",
@@ -82,7 +82,7 @@ def render(
         dark: Whether the background is dark.
         crossing: What passes between toolchains, formats or devices.
     """
-    ink = _DARK if dark else _LIGHT
+    ink = DARK if dark else LIGHT
     head = 34.0 + (30.0 if legend else 0.0)
     width = max(shown.layout.width + 2 * ACROSS_GAP, 480.0)
     height = shown.layout.height + 2 * ACROSS_GAP + head

@@ -91,12 +91,12 @@ def partition_sum_text(placement: Placement) -> str:
 def partition_us(placement: Placement, part: Partition) -> float | None:
     """Return what a partition takes, as every face shows it, in µs; None where it is not known.
 
-    A partition that is the whole placement takes what was measured end to end; others take what is
-    expected of them.
+    A partition that is the whole placement takes what was measured end to end, and one of a
+    placement whose layers were timed what it took there; others take what is expected of them.
     """
     if len(placement.partitions) == 1 and placement.measured_us is not None:
         return placement.measured_us
-    return part.estimated_us
+    return part.in_place_us if placement.layers else part.estimated_us
 
 
 def estimate_text(placement: Placement) -> str:

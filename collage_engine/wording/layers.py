@@ -38,7 +38,7 @@ def spans(placement: Placement) -> list[Span]:
     layers = placement.layers or [
         LayerTime(name=part.candidate, us=us, partition=place, operators=part.nodes)
         for place, part in enumerate(placement.partitions)
-        if (us := part.in_place_us or partition_us(placement, part)) is not None
+        if (us := partition_us(placement, part)) is not None
     ]
     found, at = [], 0.0
     for layer in layers:
@@ -86,10 +86,16 @@ def by_layer(placement: Placement) -> Placement:
 
 
 def outside_us(placement: Placement) -> float | None:
-    """Return what the layers of no node take, with what passes between layers; None: not known."""
-    if not placement.layers or placement.measured_us is None:
+    """Return what a run takes besides the partitions of a placement, or of :func:`by_layer`.
+
+    These are conversions and what passes between calls, and for layers also what runtimes do
+    outside of them. None where it is not known.
+    """
+    times = [part.in_place_us for part in placement.partitions]
+    known = [us for us in times if us is not None]
+    if placement.measured_us is None or len(known) < len(times):
         return None
-    return placement.measured_us - sum(one.us for one in placement.layers if one.operators)
+    return max(0.0, placement.measured_us - sum(known))
 
 
 def layer_of(placement: Placement, operator: int) -> Partition | None:
@@ -122,9 +128,9 @@ class Winnable:
 
     @property
     def won_us(self) -> float | None:
-        """Return what the rival's known cost is less; None where no cost is known."""
+        """Return by how much the rival is cheaper, at least nothing; None: no cost is known."""
         cost = self.rival.cost.median_us if self.rival is not None else None
-        return None if cost is None else self.us - cost
+        return None if cost is None else max(0.0, self.us - cost)
 
 
 def left_to_win(placement: Placement, candidates: Iterable[CandidateRecord]) -> list[Winnable]:

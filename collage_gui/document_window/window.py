@@ -39,6 +39,7 @@ from collage_gui.panels.progress import LogPanel, ProgressStrip
 from collage_gui.panels.run_headline import AnswerLine
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.panels.runs import RunsPanel
+from collage_gui.panels.timeline import TimelinePanel
 from collage_gui.preferences import Preferences
 from collage_gui.theme import COLUMN_LETTERS, Theme
 from collage_gui.widgets import SideWindow, lay_out, letters_px, named
@@ -58,6 +59,8 @@ class Panels:
         self.pins = PinsPanel(document, theme, actions)
         self.node = NodePanel(document, theme, actions)
         self.runs = RunsPanel(document, theme, actions)
+        self.timeline = TimelinePanel(document, theme)
+        """Stands below the graph where it is wanted."""
         self.outline = Outline(document)
         """Stands beside the graph where it is wanted, and not among the tabs."""
         self.run_settings = RunSettingsPanel(document, preferences, actions)
@@ -184,7 +187,13 @@ class DocumentWindow(QWidget):
         beside.addWidget(explained)
         beside.setStretchFactor(1, 1)
         self.panels.outline.hide()
-        parts = (self.answer, self.find_bar, (beside, 1), self.precision_slider, self.strip)
+        below = QSplitter(Qt.Orientation.Vertical)
+        below.setChildrenCollapsible(False)
+        below.addWidget(beside)
+        below.addWidget(self.panels.timeline)
+        below.setSizes([2000, 1000])  # shares of any height
+        self.panels.timeline.hide()
+        parts = (self.answer, self.find_bar, (below, 1), self.precision_slider, self.strip)
         lay_out(QVBoxLayout(centre), *parts, edge=0, gap=0)
         return centre
 
@@ -195,6 +204,8 @@ class DocumentWindow(QWidget):
             view.menu_wanted.connect(self._open_menu)
         self.find_bar.results.connect(self.picture.highlight)
         self.find_bar.stepped.connect(self.picture.go_to)
+        self.find_bar.results.connect(self.panels.timeline.mark)
+        self.find_bar.stepped.connect(self.panels.timeline.go_to)
         self.find_bar.closed.connect(self.view.setFocus)
         self.picture.mode_changed.connect(self._show_slider)
         for changed in (document.placement.changed, document.runs.changed):
@@ -277,6 +288,10 @@ class DocumentWindow(QWidget):
         outline.setVisible(not outline.isVisible())
         if outline.isVisible():
             outline.setFocus(Qt.FocusReason.OtherFocusReason)
+
+    def toggle_timeline(self) -> None:
+        """Show or hide the run over time below the graph."""
+        self.panels.timeline.setVisible(not self.panels.timeline.isVisible())
 
     # -- the keyboard ------------------------------------------------------------------
 

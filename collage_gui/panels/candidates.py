@@ -21,6 +21,7 @@ from collage_engine.wording.sentences import (
     ABOUT_PRICE,
     EXPECTED,
     ISOLATED,
+    LAST_RUN,
 )
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
@@ -74,6 +75,8 @@ def partition_text(placement: Placement, partition: Partition, cost: Cost) -> st
         return ""
     if us == placement.measured_us:
         return f"{time_text(us)} measured"
+    if placement.layers:
+        return f"{time_text(us)} in the {LAST_RUN}"
     text = f"{time_text(us)} {EXPECTED}"
     if alone_us is not None and cost.in_place and cost.median_us == us:
         return f"{text} ({time_text(alone_us)} {ISOLATED})"

@@ -30,7 +30,7 @@ from collage_gui.panels.tables import Column, RowsModel, Table, border_text, too
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
-ABOUT_LAST = "Its part of the confirmed run, in which the whole exported model was profiled"
+ABOUT_TIME = "Its part of the confirmed run where its layers were timed, else what is expected"
 ABOUT_LEFT = "The partition's time less what it would take at those rates"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
 ABOUT_GIGABYTES = "Bytes of inputs, weights and outputs, by the time"
@@ -62,11 +62,11 @@ class PartitionsPanel(QWidget):
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance),
-                Column("Time", self._us, "time", ABOUT_EXPECTED, self._cost_tip),
+                Column("Time", self._us, "time", ABOUT_TIME, self._cost_tip),
                 Column("Operators", self._label, tip=_operators_tip, width=90, stretches=True),
                 Column("Nodes", self._nodes, "number", "ONNX nodes"),
                 Column("Precision", _precision, tip=_precision_tip, optional=True),
-                Column("Profiled", lambda r: r.in_place_us, "time", ABOUT_LAST, extra=True),
+                Column("Expected", lambda r: r.estimated_us, "time", ABOUT_EXPECTED, extra=True),
                 Column("Formats", border_text, width=100, extra=True),
                 *self._extra_columns(),
             ]
@@ -148,17 +148,13 @@ class PartitionsPanel(QWidget):
             texts = [counted(len(placement.partitions), "partition")]
             if placement.measured_us is not None:
                 texts.append(latency_text(placement))
+            rest_us = outside_us(self._rows) if placement.layers else None
             if len(placement.partitions) == 1 and placement.measured_us is not None:
-                rest_us = outside_us(placement)
                 layers = counted(len(self._rows.partitions), "layer")
                 texts.append(layers if rest_us is not None else "its layers were not timed")
-                texts.append(f"{time_text(rest_us)} outside of them" if rest_us else "")
             else:
                 texts.append(_expected_text(placement))
-            run = self.document.runs.find(shown.run)
-            outside = [each.us for each in run.residual if each.us] if run is not None else []
-            if outside:
-                texts.append(f"{time_text(sum(outside))} outside of them")
+            texts.append(f"{time_text(rest_us)} outside of them" if rest_us else "")
             self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
         self.columns.setVisible(shown is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import xml.etree.ElementTree as ElementTree
 
@@ -11,6 +12,7 @@ from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
+from collage_engine.records.placement import LayerTime
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import latency_text, winner_title
 from collage_gui.document.comparison import Reference
@@ -288,20 +290,24 @@ def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(
     )
     d.run(page)
     panel = page.panels.partitions
-    titles = [column.title for column in panel.model.columns]
-    last = titles.index("Profiled")
-    timed = [part.in_place_us for part in page.document.placement.shown.placement.partitions]
-    assert [panel.model.columns[last].value(row) for row in panel.model.rows] == timed
-    outside = sum(kernel.us or 0.0 for kernel in page.document.runs.visible[-1].residual)
-    assert outside > 0 and f"{time_text(outside)} outside of them" in panel.summary.text()
-    placement = page.document.placement.shown.placement
+    columns = {column.title: column for column in panel.model.columns}
+    shown = page.document.placement.shown
+    expected_us = [part.estimated_us for part in shown.placement.partitions]
+    for title in ("Time", "Expected"):
+        assert [columns[title].value(row) for row in panel.model.rows] == expected_us
+    assert "outside" not in panel.summary.text(), "its layers were not timed"
+    layers = (LayerTime(name="kernel", us=1.0, partition=0),)
+    timed = [part.in_place_us for part in shown.placement.partitions]
+    placement = msgspec.structs.replace(
+        shown.placement, layers=layers, measured_us=sum(timed) + 2.5
+    )
+    page.document.placement.show(dataclasses.replace(shown, placement=placement))
+    assert [columns["Time"].value(row) for row in panel.model.rows] == timed
+    assert "2.50 µs outside of them" in panel.summary.text()
     measured, expected = panel.summary.text().split(" · ")[1:3]
     inside = sum(part.estimated_us for part in placement.partitions)
     assert measured == f"{time_text(placement.measured_us)} measured", "the answer comes first"
     assert expected.startswith(f"{time_text(placement.estimated_us)} expected: {time_text(inside)}")
-    # A search on stored costs is no run: nothing outside is known of it.
-    page.document.show_placement(page.document.placement.shown.placement, "another")
-    assert "outside" not in panel.summary.text()
 
 
 def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -> None:

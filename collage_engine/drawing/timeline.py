@@ -1,0 +1,241 @@
+"""Arranges what the layers of a placement take as bars over time, and writes these as SVG.
+
+There is a row for each toolchain on each device, in which each partition is a bar with its layers
+below it, and one for what is between partitions. The desktop, reports and SVG draw the same bars.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+from xml.sax.saxutils import escape
+
+from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.palette import UNPLACED, Look, mix, toolchain_look
+from collage_engine.drawing.svg import DARK, LIGHT
+from collage_engine.records.operators import short_name
+from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import elide, time_text
+from collage_engine.wording.layers import Span, spans
+from collage_engine.wording.titles import toolchain_title
+
+BETWEEN = "Between"
+"""The row of conversions and of what passes between layers."""
+LAYER_TINT = 0.5
+"""Share of the background in the colour of a layer, so that it is told from its partition."""
+TICKS = 8
+"""Labels of the ruler in a picture, about; chosen, so that they do not touch."""
+ROW_PX, LABEL_PX, BAR_PX = 62, 130, 22
+"""Height of a row, width of its name, and height of a bar in an SVG picture, in pixels; chosen."""
+LETTER_PX = 6.4
+"""Width of a letter on a bar: the mean over names of operators in DejaVu Sans of 11 pixels."""
+
+
+@dataclass(frozen=True)
+class TimeBar:
+    """A partition, a layer, or what is between them, as a bar."""
+
+    kind: Literal["partition", "layer", "between"]
+    row: int
+    begin_us: float
+    end_us: float
+    title: str
+    name: str = ""
+    """The first of its nodes."""
+    detail: str = ""
+    """What ran it."""
+    operators: tuple[int, ...] = ()
+    look: Look = UNPLACED
+
+    @property
+    def us(self) -> float:
+        """Return how long it is, in microseconds."""
+        return self.end_us - self.begin_us
+
+    def tip(self, whole_us: float) -> str:
+        """Return all that is known of it, in lines."""
+        share = f" ({100 * self.us / whole_us:.2g} %)" if whole_us else ""
+        when = f"{time_text(self.us)}{share}, from {time_text(self.begin_us)} on"
+        head = " · ".join(filter(None, (self.title, self.name)))
+        return "\n".join(filter(None, (head, when, self.detail)))
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A placement over time.
+
+    Attributes:
+        rows: The names of the rows, from the top.
+        bars: Partitions, layers and what is between them, each kind by its begin.
+        transitions: Pairs of partitions' bars of which the second reads what the first makes.
+        end_us: When the run ends.
+    """
+
+    rows: tuple[str, ...]
+    bars: tuple[TimeBar, ...]
+    transitions: tuple[tuple[TimeBar, TimeBar], ...]
+    end_us: float
+
+
+def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
+    """Arrange a placement over time.
+
+    Args:
+        graph: The graph.
+        placement: A placement of it; one that was not profiled has no layers.
+    """
+    timed, parts = spans(placement), placement.partitions
+    devices = {part.device for part in parts}
+    names = [_row(part, devices) for part in parts]
+    place = {name: at for at, name in enumerate((*dict.fromkeys(names), BETWEEN))}
+    wholes: list[TimeBar] = []
+    inside: list[TimeBar] = []
+    between: list[TimeBar] = []
+    last_us = 0.0
+    for number, group in itertools.groupby(timed, key=lambda span: span.layer.partition):
+        found = list(group)
+        begin, end = found[0].begin_us, found[-1].end_us
+        if begin > last_us:
+            text = "passes between two calls"
+            between.append(TimeBar("between", place[BETWEEN], last_us, begin, "", "", text))
+        last_us = end
+        if number is None:
+            between += [_outside(span, place[BETWEEN]) for span in found]
+            continue
+        part, row = parts[number], place[names[number]]
+        look = toolchain_look(part.toolchain)
+        wholes.append(_bar("partition", row, begin, end, graph, part.nodes, part.id, look))
+        if placement.layers:
+            for span in found:
+                begin, end, layer = span.begin_us, span.end_us, span.layer
+                inside.append(
+                    _bar("layer", row, begin, end, graph, layer.operators, layer.name, look)
+                )
+    end_us = max(last_us, placement.measured_us or 0.0)
+    if end_us > last_us and placement.layers:
+        text = "passes after the last call"
+        between.append(TimeBar("between", place[BETWEEN], last_us, end_us, "", "", text))
+    rows = tuple(name for name in place if between or name != BETWEEN)
+    return Timeline(rows, (*wholes, *inside, *between), _transitions(graph, wholes), end_us)
+
+
+def _row(part: Partition, devices: set[str]) -> str:
+    title = toolchain_title(part.toolchain)
+    return title if len(devices) < 2 else f"{title}, {part.device}"
+
+
+def _bar(
+    kind: Literal["partition", "layer"],
+    row: int,
+    begin: float,
+    end: float,
+    graph: OperatorGraph,
+    operators: tuple[int, ...],
+    detail: str,
+    look: Look,
+) -> TimeBar:
+    names = graph.onnx_names(operators)
+    title = graph.label(operators) if operators else detail
+    name = short_name(names[0]) if names else ""
+    if kind == "partition":
+        detail = f"{detail} of {counted(graph.count_nodes(operators), 'node')}"
+    return TimeBar(kind, row, begin, end, title, name, detail if operators else "", operators, look)
+
+
+def _outside(span: Span, row: int) -> TimeBar:
+    layer: LayerTime = span.layer
+    return TimeBar("between", row, span.begin_us, span.end_us, layer.name, "", "a conversion")
+
+
+def _transitions(
+    graph: OperatorGraph, wholes: Sequence[TimeBar]
+) -> tuple[tuple[TimeBar, TimeBar], ...]:
+    """Return the pairs of partitions of which one reads what the other makes."""
+    owner = {operator: bar for bar in wholes for operator in bar.operators}
+    pairs = {
+        (id(owner[a]), id(owner[b])): (owner[a], owner[b])
+        for a, b in graph.edges
+        if a in owner and b in owner and owner[a] is not owner[b]
+    }
+    return tuple(pairs.values())
+
+
+def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> str:
+    """Write a timeline as one SVG document; every bar carries a ``<title>``.
+
+    Args:
+        shown: The bars.
+        width: Of the picture, in pixels.
+        dark: Whether the background is dark.
+    """
+    ink = DARK if dark else LIGHT
+    scale = (width - LABEL_PX - 16) / (shown.end_us or 1.0)
+    height = ROW_PX * len(shown.rows) + 30
+    out = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" font-family="Inter, system-ui, sans-serif" font-size="11" '
+        'aria-label="The run over time">',
+        f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
+    ]
+    step = tick_us(shown.end_us / TICKS)
+    for number in range(int(shown.end_us / step) + 1):
+        x = LABEL_PX + number * step * scale
+        out.append(
+            f'<path d="M{x:.1f},22 V{height}" stroke="{ink["border"]}" stroke-opacity="0.5"/>'
+            f'<text x="{x:.1f}" y="15" text-anchor="middle" fill="{ink["quiet"]}">'
+            f"{time_text(number * step) if number else '0'}</text>"
+        )
+    for row, name in enumerate(shown.rows):
+        y = 30 + row * ROW_PX
+        out.append(
+            f'<text x="8" y="{y + BAR_PX / 2 + 4}" font-size="12" font-weight="600" '
+            f'fill="{ink["text"]}">{escape(elide(name, 18))}</text>'
+        )
+    out += [_svg_bar(bar, shown.end_us, scale, ink) for bar in shown.bars]
+    for one, other in shown.transitions:
+        begin = f"{LABEL_PX + one.end_us * scale:.1f},{30 + one.row * ROW_PX + BAR_PX / 2}"
+        end = f"{LABEL_PX + other.begin_us * scale:.1f},{30 + other.row * ROW_PX + BAR_PX / 2}"
+        out.append(f'<path d="M{begin} L{end}" stroke="{ink["text"]}" stroke-opacity="0.6"/>')
+    return "\n".join([*out, "</svg>"])
+
+
+def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: dict[str, str]) -> str:
+    y = 30 + bar.row * ROW_PX + (BAR_PX + 2 if bar.kind == "layer" else 0)
+    width = max(0.5, bar.us * scale)
+    fill = bar_colour(bar, ink["canvas"], ink["border"])
+    text = elide(bar.title, int((width - 8) / LETTER_PX)) if width > 30 else ""
+    colour = Look(fill).text
+    label = (
+        f'<text x="{LABEL_PX + bar.begin_us * scale + 4:.1f}" y="{y + 15}" fill="{colour}">'
+        f"{escape(text)}</text>"
+        if text
+        else ""
+    )
+    return (
+        f"<g><title>{escape(bar.tip(whole_us))}</title>"
+        f'<rect x="{LABEL_PX + bar.begin_us * scale:.2f}" y="{y}" width="{width:.2f}" '
+        f'height="{BAR_PX}" fill="{fill}" stroke="{ink["canvas"]}" stroke-width="0.5"/>{label}</g>'
+    )
+
+
+def bar_colour(bar: TimeBar, background: str, between: str) -> str:
+    """Return the fill of a bar: its toolchain's colour, lighter for a layer.
+
+    Args:
+        bar: The bar.
+        background: The colour behind it.
+        between: The colour of what is between partitions.
+    """
+    if bar.kind == "between":
+        return between
+    return mix(bar.look.colour, background, LAYER_TINT if bar.kind == "layer" else 0.0)
+
+
+def tick_us(least: float) -> float:
+    """Return the next step of a ruler, of 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
+    return next((power * n for n in (1, 2, 5) if power * n >= least), 10 * power)

@@ -1,0 +1,219 @@
+"""Shows the shown placement over time, and beside it the parts that cost most."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from PySide6.QtCore import QPointF, QSignalBlocker, Qt
+from PySide6.QtGui import QShowEvent
+from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
+
+from collage_engine.drawing.timeline import TimeBar, Timeline, timeline
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import time_text
+from collage_engine.wording.layers import Winnable, left_to_win, outside_us
+from collage_engine.wording.titles import toolchain_title
+from collage_gui.document.document import Document
+from collage_gui.panels.tables import Column, RowsModel, Table
+from collage_gui.theme import Theme
+from collage_gui.widgets import lay_out, named, plain_tip, text_label, tool_button
+
+EMPTY = "No placement has been timed yet: a run shows here what each layer takes."
+NOT_PROFILED = "The layers of this placement were not timed: its partitions are shown."
+NEAREST = 2e-3
+"""Share of the run that the widest zoom shows; chosen."""
+ABOUT_WIN = (
+    "What the cheapest known candidate of another toolchain for just these nodes takes less; "
+    "conversions that it needs are not counted"
+)
+
+
+class TimelinePanel(QWidget):
+    """The run over time, with a ruler; wheel zooms, dragging pans, a click selects."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName("timelinePanel")
+        self.shown: Timeline | None = None
+        self.plot: Any = None
+        """The ``PlotWidget``, from the first time on that it can be seen."""
+        self.bars: Any = None
+        self._is_stale = True
+        self.summary = text_label(look="quiet", wraps=False)
+        fit = tool_button("⤢", "timelineFit", self.fit, "Fit the run", "Show the whole run")
+        self.parts = RowsModel(
+            [
+                Column("Costs most", self._label, width=120, stretches=True),
+                Column("Time", lambda row: row.us, "time"),
+                Column("To win", lambda row: row.won_us, "time", ABOUT_WIN),
+                Column("With", _rival, toolchain=_rival_id, optional=True),
+            ]
+        )
+        self.table = Table(self.parts, "leftToWin", "Parts that cost most", theme)
+        self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
+        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self._stage = QWidget()
+        lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
+        head = lay_out(QHBoxLayout(), (self.summary, 1), fit)
+        left = QWidget()
+        lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
+        split = QSplitter(Qt.Orientation.Horizontal)
+        split.setChildrenCollapsible(False)
+        split.addWidget(left)
+        split.addWidget(self.table)
+        split.setSizes([2000, 1000])  # shares of any width
+        lay_out(QVBoxLayout(self), split, edge=0)
+        document.placement.changed.connect(self.refresh)
+        document.graph_changed.connect(self.refresh)
+        document.costs.changed.connect(self.refresh)
+        document.selection.changed.connect(self._show_selection)
+        theme.changed.connect(self.refresh)
+
+    def showEvent(self, event: QShowEvent) -> None:
+        """Draw what has changed meanwhile."""
+        super().showEvent(event)
+        if self._is_stale:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """Show the shown placement, unless nobody can see it."""
+        self._is_stale = not self.isVisible()
+        if self._is_stale:
+            return
+        now = self.document.placement.shown
+        placement = now.placement if now is not None else None
+        if placement is None:
+            self.summary.setText(EMPTY)
+            self.shown = None
+        else:
+            self.shown = timeline(self.document.operators, placement)
+            rest_us = outside_us(placement)
+            texts = [f"{time_text(self.shown.end_us)} in {counted(len(placement.layers), 'layer')}"]
+            if rest_us and placement.layers:
+                texts.append(f"{time_text(rest_us)} of it outside of partitions")
+            self.summary.setText(" · ".join(texts) if placement.layers else NOT_PROFILED)
+        candidates = self.document.costs.candidates.values()
+        self.parts.set_rows(left_to_win(placement, candidates) if placement else ())
+        self._draw()
+
+    def fit(self) -> None:
+        """Show the whole run."""
+        if self.plot is not None and self.shown is not None:
+            self.plot.setXRange(0, self.shown.end_us, padding=0.01)
+
+    def mark(self, operators: Iterable[int]) -> None:
+        """Mark the bars of what a search found."""
+        if self.bars is not None:
+            self.bars.mark(found=frozenset(operators))
+
+    def go_to(self, operator: int) -> None:
+        """Show the layer of an operator in the middle."""
+        bar = self._bar_of(operator)
+        if bar is not None and self.plot is not None:
+            (low, high), _ = self.plot.viewRange()
+            middle, half = (bar.begin_us + bar.end_us) / 2, max(high - low, 2 * bar.us) / 2
+            self.plot.setXRange(middle - half, middle + half, padding=0)
+
+    def _bar_of(self, operator: int) -> TimeBar | None:
+        """Return the shortest bar that holds an operator."""
+        held = [bar for bar in self.shown.bars if operator in bar.operators] if self.shown else []
+        return min(held, key=lambda bar: bar.us, default=None)
+
+    # -- drawing -----------------------------------------------------------------------
+
+    def _draw(self) -> None:
+        if self.plot is None and self.shown is None:
+            return
+        if self.plot is None:
+            self.plot = self._new_plot()
+            layout = self._stage.layout()
+            assert layout is not None
+            layout.addWidget(self.plot)
+        colours, shown = self.theme.colours, self.shown
+        self.plot.setBackground(colours.canvas)
+        self.plot.setVisible(shown is not None)
+        if shown is None:
+            return
+        before_us = self.bars.shown.end_us
+        for axis in map(self.plot.getAxis, ("left", "bottom")):
+            axis.setPen(colours.line)
+            axis.setTextPen(colours.quiet)
+            axis.setTickFont(self.theme.font(12))
+        self.plot.getAxis("left").setTicks([[(n + 0.5, name) for n, name in enumerate(shown.rows)]])
+        self.bars.show_bars(shown, self.theme)
+        self.plot.setLimits(xMin=-0.02 * shown.end_us, xMax=1.02 * shown.end_us)
+        self.plot.setLimits(minXRange=NEAREST * shown.end_us, yMin=0, yMax=len(shown.rows))
+        self.plot.setYRange(0, len(shown.rows), padding=0)
+        if before_us != shown.end_us:
+            self.fit()
+        self._show_selection()
+
+    def _new_plot(self) -> Any:
+        import pyqtgraph as pg
+
+        from collage_gui.panels.time_bars import Bars, Ruler
+
+        plot = pg.PlotWidget(axisItems={"top": Ruler("top")})
+        named(plot, "timeline", "The run over time")
+        plot.setMouseEnabled(x=True, y=False)
+        plot.setMenuEnabled(False)
+        plot.hideButtons()
+        plot.invertY(True)
+        plot.hideAxis("bottom")
+        plot.getAxis("left").setStyle(tickLength=0)
+        self.bars = Bars()
+        plot.addItem(self.bars)
+        plot.scene().sigMouseClicked.connect(self._clicked)
+        plot.scene().sigMouseMoved.connect(self._hovered)
+        return plot
+
+    def _at(self, position: QPointF) -> TimeBar | None:
+        if self.shown is None:
+            return None
+        box = self.plot.getViewBox()
+        at, pixel = box.mapSceneToView(position), box.viewPixelSize()[0]
+        found: TimeBar | None = self.bars.at(at.x(), at.y(), 2 * pixel)
+        return found
+
+    def _hovered(self, position: QPointF) -> None:
+        bar = self._at(position)
+        text = plain_tip(bar.tip(self.shown.end_us)) if bar is not None and self.shown else ""
+        QToolTip.showText(self.plot.mapToGlobal(self.plot.mapFromScene(position)), text, self.plot)
+
+    def _clicked(self, event: Any) -> None:
+        bar = self._at(event.scenePos())
+        if event.button() == Qt.MouseButton.LeftButton:
+            self.document.selection.select(bar.operators if bar is not None else ())
+
+    # -- selection ---------------------------------------------------------------------
+
+    def _label(self, row: Winnable) -> str:
+        return self.document.operators.label_with_name(row.layer.nodes)
+
+    def _picked(self) -> None:
+        nodes = [n for row in self.table.chosen() for n in row.layer.nodes]
+        if nodes:
+            self.document.selection.select(nodes)
+            self.go_to(nodes[0])
+
+    def _show_selection(self) -> None:
+        selected = self.document.selection.operators
+        if self.bars is not None:
+            self.bars.mark(selected=selected)
+        chosen = {n for row in self.table.chosen() for n in row.layer.nodes}
+        if chosen and not chosen & selected:
+            with QSignalBlocker(self.table.selectionModel()):
+                self.table.clearSelection()
+            self.table.viewport().update()
+
+
+def _rival_id(row: Winnable) -> str | None:
+    """Return the toolchain instance that is known to be faster; None: none is."""
+    return row.rival.instance.id if row.rival is not None and row.won_us else None
+
+
+def _rival(row: Winnable) -> str | None:
+    name = _rival_id(row)
+    return None if name is None else toolchain_title(name)

@@ -1,0 +1,94 @@
+"""The run over time: bars to scale, selected in step with the graph; the parts that cost most."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+import pytest
+from PySide6.QtCore import QPointF, Qt
+
+from collage_engine.records.placement import LayerTime
+
+
+@pytest.fixture
+def profiled(drive):
+    """A window whose shown placement has two layers in each partition, and its timeline."""
+    d = drive()
+    page = d.open()
+    d.run(page)
+    shown = page.document.placement.shown
+    layers, parts = [], []
+    for place, part in enumerate(shown.placement.partitions):
+        first, rest = part.nodes[:1], part.nodes[1:]
+        layers.append(LayerTime(name="a", us=4.0, gap_us=1.0, partition=place, operators=first))
+        layers.append(LayerTime(name="b", us=2.0, partition=place, operators=rest))
+        parts.append(msgspec.structs.replace(part, in_place_us=6.0))
+    layers.append(LayerTime(name="to_nchw", us=3.0))
+    placement = msgspec.structs.replace(
+        shown.placement,
+        layers=tuple(layers),
+        partitions=tuple(parts),
+        measured_us=3.0 + 7.0 * len(parts),
+    )
+    page.document.placement.show(dataclasses.replace(shown, placement=placement))
+    d.trigger("timeline")
+    panel = page.panels.timeline
+    d.until(lambda: panel.plot is not None and panel.shown is not None)
+    return d, page, panel
+
+
+def click(d, panel, bar) -> None:
+    """Click in the middle of a bar."""
+    tall = {"partition": 0.3, "layer": 0.7, "between": 0.3}[bar.kind]
+    middle = QPointF((bar.begin_us + bar.end_us) / 2, bar.row + tall)
+    place = panel.plot.mapFromScene(panel.plot.getViewBox().mapViewToScene(middle))
+    d.qtbot.mouseClick(panel.plot.viewport(), Qt.MouseButton.LeftButton, pos=place)
+
+
+def test_bars_are_to_scale_and_fill_the_run(profiled) -> None:
+    _, page, panel = profiled
+    bars = panel.shown.bars
+    parts = page.document.placement.shown.placement.partitions
+    wholes = [bar for bar in bars if bar.kind == "partition"]
+    assert [bar.us for bar in wholes] == [6.0] * len(parts)
+    assert [bar.us for bar in bars if bar.kind == "layer"] == [4.0, 2.0] * len(parts)
+    filled = sum(bar.us for bar in bars if bar.kind != "layer")
+    assert filled == pytest.approx(panel.shown.end_us) == 3.0 + 7.0 * len(parts)
+    assert panel.shown.rows[-1] == "Between" and panel.shown.transitions
+    assert "outside of partitions" in panel.summary.text()
+
+
+def test_what_is_selected_in_one_is_seen_in_the_other(profiled) -> None:
+    d, page, panel = profiled
+    selection = page.document.selection
+    layers = [bar for bar in panel.shown.bars if bar.kind == "layer" and bar.operators]
+    layer = max(layers, key=lambda bar: bar.begin_us)
+    click(d, panel, layer)
+    assert selection.operators == page.document.operators.whole_nodes(layer.operators)
+    first = panel.shown.bars[0]
+    selection.select(first.operators)
+    marked = {panel.shown.bars[n] for n in panel.bars.marked["selected"]}
+    assert first in marked and not any(bar.operators and layer == bar for bar in marked)
+    page.find_bar.results.emit(list(layer.operators))
+    assert layer in {panel.shown.bars[n] for n in panel.bars.marked["found"]}
+
+
+def test_the_wheel_zooms_and_a_button_shows_all_again(profiled) -> None:
+    _, _, panel = profiled
+    whole = panel.plot.viewRange()[0]
+    panel.go_to(panel.shown.bars[0].operators[0])
+    panel.plot.getViewBox().scaleBy(x=0.1, center=QPointF(1.0, 0))
+    near = panel.plot.viewRange()[0]
+    assert near[1] - near[0] < 0.2 * (whole[1] - whole[0])
+    panel.fit()
+    assert panel.plot.viewRange()[0] == pytest.approx(whole)
+
+
+def test_the_dearest_parts_stand_beside_it(profiled) -> None:
+    _, page, panel = profiled
+    rows = [panel.parts.row(panel.parts.index(n, 0)) for n in range(panel.parts.rowCount())]
+    assert 1 < len(rows) <= 10 and rows[0].us == 4.0
+    panel.table.show_row(0)
+    held = page.document.operators.whole_nodes(rows[0].layer.nodes)
+    assert page.document.selection.operators == held
