@@ -84,8 +84,10 @@ def try_mixes(
         return known or make_candidate(model.graph, menu.instances[name], operators, rule="mix")
 
     with control.stage("mixes") as report:
-        run = _profiling(list(taken), data, race, began + STEP_SHARE * seconds, report)
-        us = profile_groups(groups, taken, run)
+        run = _profiling(list(taken), data, race, began + seconds, report)
+        us = profile_groups(
+            groups, taken, run, lambda: time.monotonic() >= began + STEP_SHARE * seconds
+        )
         suggested = (
             judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
             for cover in suggested_mixes(us, _alone_us(race), calls, candidate)
@@ -161,6 +163,7 @@ def profile_groups(
     groups: Sequence[OperatorGroup],
     taken: Mapping[str, Mapping[OperatorGroup, Candidate]],
     run: Callable[[str, Cover], ContenderResult],
+    is_over: Callable[[], bool] = lambda: False,
 ) -> GroupTimes:
     """Try, for each toolchain, the cover in which it has all groups that it can take.
 
@@ -169,6 +172,8 @@ def profile_groups(
         taken: By instance id, its candidates for groups. The first instance that can take a group
             has it wherever the favoured one does not.
         run: Tries the cover that favours the instance of this id.
+        is_over: Tells whether no further one is to be begun: what a cover has shown is worth more
+            than another one that is half built.
 
     Returns:
         What the groups took, as far as covers ran; no times at all where a group cannot be taken.
@@ -180,6 +185,8 @@ def profile_groups(
     if not all(group in usual for group in groups):
         return us
     for favoured, own in taken.items():
+        if is_over():
+            break
         cover = tuple(own.get(group, usual[group]) for group in groups)
         trial = run(favoured, cover)
         if not trial.reached:

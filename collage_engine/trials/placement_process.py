@@ -6,6 +6,7 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 import time
@@ -50,6 +51,8 @@ from collage_engine.trials.trial_job import (
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
+
+log = logging.getLogger(__name__)
 
 NOT_ACCURATE = "not accurate enough"
 """How the failure of a placement begins that computes in reduced precision and is too far off; that
@@ -200,7 +203,6 @@ class PlacementProcess:
         max_rel_error: The largest relative error, ``max|y-r| / max|r|``.
         memory: How much memory its process was seen to take, once asked.
         over_memory: Why its memory bars it from winning; None: it does not.
-        build_s: Seconds that building it took; 0: it was not built here.
         load_s: Seconds that loading and checking it took last.
     """
 
@@ -220,7 +222,6 @@ class PlacementProcess:
         self.max_rel_error: float | None = None
         self.memory: MemorySeen | None = None
         self.over_memory: str | None = None
-        self.build_s = 0.0
         self.load_s = 0.0
         self._bench = bench
         self._module_folder = module_folder
@@ -279,7 +280,7 @@ class PlacementProcess:
 
             self.built = call_again(attempt)
             self.folder = self._module_folder
-            self.build_s = time.monotonic() - began
+            log.info("built in %.2f s: %s", time.monotonic() - began, self.contender.title)
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
@@ -307,6 +308,7 @@ class PlacementProcess:
         try:
             errors: OutputErrors = self._open(cancelled)
             self.load_s = time.monotonic() - began
+            log.info("loaded in %.2f s: %s", self.load_s, self.contender.title)
             self._bench.faults.runs(self.toolchains)
             skipped = self._bench.unchecked
             checked = [each for name, each in errors.by_output.items() if name not in skipped]

@@ -13,13 +13,12 @@ from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Stan
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
 others to enter, too: slow models would take the time of those; chosen."""
-UNKNOWN_BUILD_S, UNKNOWN_LOAD_S = 8.0, 3.0
-"""Seconds for a build and for loading, where none was seen yet; chosen, from models of a hundred
-operators."""
+UNKNOWN_LOAD_S = 3.0
+"""Seconds for loading, where none was seen yet; chosen, from models of a hundred operators."""
 
 
 class RaceClock:
-    """How much time a race has, and what its steps take by the builds, loads and rounds so far.
+    """How much time a race has, and what its steps take by the loads and rounds so far.
 
     Attributes:
         ends_at: When the race is to be over, on the clock.
@@ -36,7 +35,7 @@ class RaceClock:
         """Start.
 
         Args:
-            standings: The race's entries, whose builds, loads and rounds say what such steps take.
+            standings: The race's entries, whose loads and rounds say what such steps take.
             ends_at: When the race is to be over, on the clock.
             keep: Set when the race is to end soon and to keep its leader.
             now: Returns the time now, in seconds.
@@ -55,13 +54,15 @@ class RaceClock:
 
     @property
     def kept_s(self) -> float:
-        """Return what one more cover and the last steps take, by the builds and loads so far.
+        """Return what one more cover and the last steps take, by the loads and rounds so far.
 
-        It is at most a third of the time that is left: on a busy machine builds and loads take long
-        compared with a short budget, and what they are kept for has to be found first.
+        Building a cover whose kernels are kept takes as long as loading it. All together is at most
+        a third of the time that is left: on a busy machine loads take long compared with a short
+        budget, and what they are kept for has to be found first.
         """
+        rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self.round_s + UNKNOWN_ROUND_S))
         last_s = 0.0 if self._standings.leader is None else self.last_steps_s
-        return min(self.entering_s + last_s, self.left_s / 3)
+        return min(2 * self.load_s + rounds_s + last_s, self.left_s / 3)
 
     @property
     def to_improve_s(self) -> float:
@@ -77,15 +78,6 @@ class RaceClock:
         if self.to_improve_s < LEAST_S:
             return 0.0
         return max(LEAST_S, STEP_SHARE * self.to_improve_s)
-
-    @property
-    def entering_s(self) -> float:
-        """Return the seconds that building, loading and timing one more cover takes."""
-        processes = [entry.process for entry in self._standings.entries]
-        builds = [process.build_s for process in processes if process.build_s > 0]
-        build_s = statistics.median(builds) if builds else UNKNOWN_BUILD_S
-        rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self.round_s + UNKNOWN_ROUND_S))
-        return build_s + self.load_s + rounds_s
 
     def is_over(self, ends_at: float) -> bool:
         """Tell whether the time is over for everything but the last steps."""

@@ -107,6 +107,9 @@ def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
 
     profile_groups(GROUPS, taken(a=range(5), b=range(5)), run)
     assert asked == ["a"]
+    truth = Truth({"a": [1.0] * 5, "b": [1.0] * 5})
+    profile_groups(GROUPS, taken(a=range(5), b=range(5)), truth.run, lambda: bool(truth.asked))
+    assert [name for name, _ in truth.asked] == ["a"], "none is begun"
 
 
 def test_the_fastest_of_each_group_is_proposed_merged_and_apart() -> None:

@@ -94,10 +94,10 @@ def transforms(outputs: int) -> Transforms:
 def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
     """Return G g Gᵀ of each kernel, [O, I, 3, 3] → [O, I, points, points], in single precision."""
     kernel = np.asarray(transforms(outputs).kernel, np.float64)
-    wide: np.ndarray = np.einsum(
-        "pk,oikl,ql->oipq", kernel, weight.astype(np.float64), kernel, optimize=True
-    )
-    return wide.astype(np.float32)
+    # One product of all kernels with G ⊗ G: many small ones take ten times as long.
+    taps = weight.reshape(-1, TAPS * TAPS).astype(np.float64)
+    wide: np.ndarray = (taps @ np.kron(kernel, kernel).T).astype(np.float32)
+    return wide.reshape(*weight.shape[:2], len(kernel), len(kernel))
 
 
 def _product(values: Sequence[Fraction]) -> Fraction:

@@ -8,6 +8,7 @@ cycles are alike, so that none of them is a figure of one processor.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Self
 
 from msgspec.structs import replace
@@ -103,6 +104,7 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
     return min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
 
 
+@cache  # the layers of a model repeat each other, and every cover asks again
 def best_positions(cpu: Cpu, vectors: int, image: tuple[int, int]) -> tuple[int, int]:
     """Choose rows and columns of a tile: parts of one row, or whole rows of a small image."""
     rows, columns = image
