@@ -374,7 +374,7 @@ class AttentionPattern(Pattern):
     """Matches attention, with the products before it where one product can be made of them."""
 
     @property
-    def root_ops(self) -> frozenset[str] | None:  # type: ignore[override]
+    def root_ops(self) -> frozenset[str] | None:
         """Return the operators that an attention may end with."""
         return frozenset(RESULTS)
 
