@@ -192,12 +192,14 @@ class Recorder:
         whole: dict[str, list[int]] = {}
         for name, sizes in self._shapes:
             shape = list(np.shape(feeds[name])) if name in feeds else sizes
-            named = {
-                of: size for of, size in zip(sizes, shape, strict=False) if of.__class__ is str
-            }
-            if None in sizes or len(sizes) != len(shape):
+            named = [pair for pair in zip(sizes, shape, strict=False) if isinstance(pair[0], str)]
+            together = {*dims.items(), *named}
+            # Some files give all open sizes one name, "?".
+            are_names = len(dict(together)) == len(together)
+            if are_names and None not in sizes and len(sizes) == len(shape):
+                dims.update(named)
+            else:
                 whole[name] = shape
-            dims.update(named)
         line = {"model": self._digest, "dims": dims, "shapes": whole, "us": seconds * 1e6}
         self._stream.write(json.dumps(line) + "\n")
 

@@ -106,7 +106,8 @@ def choose(
     """Choose the shapes whose placements save most of the log's time, one after the other.
 
     A call whose shape is placed is expected to take ``EXPECTED`` of its time, one that is padded
-    that of the larger shape, and any other one its own.
+    that of the larger shape, and any other one its own. A shape that came once may never come
+    again: it is chosen only where no shape serves several calls.
 
     Args:
         logged: What was called.
@@ -114,7 +115,7 @@ def choose(
         most: Shapes at most.
     """
     best_us = [shape.us for shape in logged]
-    left = list(logged)
+    left = [more for more in logged if _serves(more, logged, padded) > 1] or list(logged)
     choices: list[ShapeChoice] = []
 
     def with_one_more(more: LoggedShape) -> list[float]:
@@ -136,6 +137,11 @@ def choose(
         left.remove(more)
         choices.append(more.choice)
     return Chosen(tuple(choices), tuple(logged))
+
+
+def _serves(placed: LoggedShape, logged: Sequence[LoggedShape], padded: Collection[str]) -> int:
+    """Return how many logged calls a shape would serve."""
+    return sum(shape.calls for shape in logged if reaches(placed.choice, shape.choice, padded))
 
 
 def reaches(placed: ShapeChoice, called: ShapeChoice, padded: Collection[str]) -> bool:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from collage_engine.farm.calls import LoggedShape, choose, reaches, read_calls
+from collage_engine.patch import NodeArg, Recorder
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.support.errors import UsageError
 
@@ -26,9 +28,15 @@ def write(path: Path, *calls: object) -> str:
 
 
 def test_the_shapes_that_took_most_of_the_time_are_chosen():
-    logged = [shape(6, 40, w=1237), shape(100, 1, w=320), shape(6, 30, w=1017), shape(1, 3, w=9)]
-    assert chosen(logged) == ["w=1237", "w=1017", "w=320"]  # the last one is 0.6 % of the time
+    logged = [shape(6, 40, w=1237), shape(100, 1, w=320), shape(6, 30, w=1017), shape(2, 1, w=9)]
+    assert chosen(logged) == ["w=1237", "w=1017", "w=320"]  # the last one is 0.4 % of the time
     assert chosen(logged, most=2) == ["w=1237", "w=1017"]
+
+
+def test_a_shape_that_came_once_is_chosen_where_others_are_padded_to_it():
+    logged = [shape(1, 100, n=32), shape(1, 90, n=30), shape(2, 10, n=8)]
+    assert chosen(logged) == ["n=8"]
+    assert chosen(logged, "n") == ["n=32", "n=30", "n=8"]
 
 
 def test_a_single_shape_is_chosen_even_where_it_is_hardly_ever_called():
@@ -59,14 +67,35 @@ def test_calls_are_counted_by_shape_with_their_median_time(tmp_path):
 
     other = line(7.0, model="another")
     whole = line(5.0, dims={}, shapes={"x": [1, 2]})
-    log = write(tmp_path / "log", line(900), line(2), whole, other, line(1))
+    log = write(tmp_path / "log", line(900), line(2), whole, other, whole, line(1))
     first, second = read_calls(log, "m")
     assert (first.choice.dims, first.calls, first.us) == ({"w": 3}, 3, 2)
-    assert (second.choice.shapes, second.calls, second.us) == ({"x": (1, 2)}, 1, 5)
+    assert (second.choice.shapes, second.calls, second.us) == ({"x": (1, 2)}, 2, 5)
     sentence = choose([first, second], ()).sentence
     assert sentence == (
-        "4 calls of 2 shapes; 100% of their time is that of the shapes to be placed: w=3, x=1x2"
+        "5 calls of 2 shapes; 100% of their time is that of the shapes to be placed: x=1x2, w=3"
     )
+
+
+def test_a_recorded_call_has_sizes_by_name_where_names_say_them(tmp_path):
+    def recorded(*shapes: list[int | str | None]) -> LoggedShape:
+        names = [f"i{k}" for k in range(len(shapes))]
+        inputs = [
+            NodeArg(name, "tensor(float)", of) for name, of in zip(names, shapes, strict=True)
+        ]
+        log = tmp_path / "log"
+        log.unlink(missing_ok=True)
+        arrays = {name: np.zeros((2, 3)) for name in names}
+        Recorder(str(log), "m", inputs).note(arrays, 0.25)
+        (found,) = read_calls(str(log), "m")
+        assert (found.calls, found.us) == (1, 250_000)
+        return found
+
+    found = recorded(["batch", "n"], ["batch", 3]).choice
+    assert (found.dims, found.shapes) == ({"batch": 2, "n": 3}, {})
+    for unnamed in (["?", "?"], ["n", None], []):
+        found = recorded(["batch", 3], unnamed).choice
+        assert (found.dims, found.shapes) == ({"batch": 2}, {"i1": (2, 3)})
 
 
 @pytest.mark.parametrize(
