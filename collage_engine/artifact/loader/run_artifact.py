@@ -824,12 +824,12 @@ class Shapes(Called):
     def _option(self, shapes):
         """Return how ``collage place`` is told of shapes beside those that it was told."""
         sizes = self.manifest["model"].get("sizes", {})
-        pairs = [(sizes.get(name, ()), shape) for name, shape in shapes.items()]
-        named = {
-            of: size for two in pairs for of, size in zip(*two, strict=False) if of is not None
-        }
-        options = [f"--dim {of}=…,{size}" for of, size in named.items() if isinstance(of, str)]
-        return " ".join(options) or f"--shapes FILE and {shape_text(shapes)} in it"
+        pairs = [zip(sizes.get(name, ()), shape, strict=False) for name, shape in shapes.items()]
+        left_open = [(of, size) for each in pairs for of, size in each if not isinstance(of, int)]
+        named = dict(left_open)
+        if not named or None in named or len(named) < len({*left_open}):  # some names are all "?"
+            return f"--shapes FILE and {shape_text(shapes)} in it"
+        return " ".join(f"--dim {of}=…,{size}" for of, size in named.items())
 
     def stats(self) -> dict[str, Any]:
         """Return how often each entry was called, and with which other shapes how often.
