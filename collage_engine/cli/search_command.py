@@ -65,7 +65,7 @@ def _print_answer(answer: dict[str, Any]) -> None:
     say(f"The placement costs {answer['cost_us']} µs ({bound}).")
     say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
     for verdict in (*answer["verdicts"], *answer["constraints"]):
-        say(verdict["reason"])
+        say(f"{verdict['text']}: {verdict['state']}, {verdict['reason']}")
     for place, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
         names = ", ".join(map(str, ranked["cover"]))
         say(f"{place}. {ranked['cost_us']} µs, {ranked['regret_us']} µs more: {names}")

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
-from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.limits import (
@@ -22,7 +21,6 @@ from collage_engine.search.limits import (
 
 if TYPE_CHECKING:
     from collage_engine.records.candidate import Candidate
-    from collage_engine.search.problem import Answer
 
 
 def runtime_limits(
@@ -90,20 +88,6 @@ def _is_meant(licence: str, wanted: Sequence[str]) -> bool:
     """Tell whether the user means a licence: ``BSD`` means every BSD licence, in any case."""
     lowered = licence.lower()
     return any(lowered == w.lower() or lowered.startswith(w.lower() + "-") for w in wanted)
-
-
-def limit_verdicts(answer: Answer) -> list[LimitVerdict]:
-    """Return the search's verdicts on limits, as records."""
-    return [
-        LimitVerdict(
-            constraint=verdict.limit,
-            text=verdict.text,
-            state=verdict.state,
-            price_us=verdict.price_us,
-            reason=verdict.outcome or verdict.reason,
-        )
-        for verdict in answer.limit_verdicts
-    ]
 
 
 def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> str | None:

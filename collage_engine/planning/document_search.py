@@ -14,7 +14,6 @@ from functools import cached_property
 
 import msgspec
 
-from collage_engine.planning.deployment_limits import limit_verdicts
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.measured_placements import (
     SAME_US,
@@ -352,7 +351,7 @@ def search_document(
         return SearchAnswer(
             placement=best,
             verdicts=prices.verdicts(found.data.pins),
-            limits=tuple(limit_verdicts(answer)),
+            limits=answer.limit_verdicts,
             prices=prices.by_candidate,
         ), found
     verdicts = tuple(pin_verdicts(document.pins, answer))
@@ -375,7 +374,7 @@ def search_document(
         placement=None,
         infeasible=details,
         verdicts=verdicts,
-        limits=tuple(limit_verdicts(answer)),
+        limits=answer.limit_verdicts,
     ), found
 
 

@@ -170,7 +170,7 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
                     pin=text,
                     state=verdict.state,
                     price_us=verdict.price_us,
-                    reason=verdict.outcome or verdict.reason,
+                    reason=verdict.reason,
                     contradicts=verdict.contradicts,
                 )
             )

@@ -12,7 +12,7 @@ import msgspec
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.deployment_limits import limit_verdicts, size_warning
+from collage_engine.planning.deployment_limits import size_warning
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.pin import LimitVerdict, PinVerdict
@@ -112,7 +112,7 @@ def run_document(
             *size_warning(memory.artifact_bytes, settings),
             *busy_warnings([task.machine_before, exported.machine_after]),
         ],
-        limits=[*limit_verdicts(answer), *memory_verdict(settings, race_result)],
+        limits=[*answer.limit_verdicts, *memory_verdict(settings, race_result)],
         accuracy=accuracy_of(
             settings,
             samples.run_tolerance.value,

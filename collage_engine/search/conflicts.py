@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.records.pin import LimitVerdict
 from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import (
     LimitName,
     RuntimeLimits,
-    RuntimeLimitVerdict,
     limits_in_words,
     only_limits,
 )
@@ -179,21 +179,23 @@ def _verdict_of_pin(index: int, pin: ProblemPin, conflicts: Sequence[Conflict]) 
         if index in conflict.pins:
             others = tuple(i for i in conflict.pins if i != index)
             return Verdict(
-                pin=index, state="infeasible", reason=conflict.reason, contradicts=others
+                pin=index,
+                text=describe(pin),
+                state="infeasible",
+                reason=conflict.reason,
+                contradicts=others,
             )
-    why = f"{describe(pin)}: it is not decided, since there is no placement to judge it by"
-    return Verdict(pin=index, state="pending", reason=why)
+    why = "there is no placement to judge it by"
+    return Verdict(pin=index, text=describe(pin), state="pending", reason=why)
 
 
-def _verdict_of_limit(
-    name: LimitName, text: str, conflicts: Sequence[Conflict]
-) -> RuntimeLimitVerdict:
+def _verdict_of_limit(name: LimitName, text: str, conflicts: Sequence[Conflict]) -> LimitVerdict:
     for conflict in conflicts:
         if name in conflict.limits:
-            return RuntimeLimitVerdict(
-                limit=name, text=text, state="infeasible", reason=conflict.reason
+            return LimitVerdict(
+                constraint=name, text=text, state="infeasible", reason=conflict.reason
             )
-    return RuntimeLimitVerdict(limit=name, text=text, state="pending")
+    return LimitVerdict(constraint=name, text=text, state="pending")
 
 
 def _infeasible_by_itself(search: Search) -> Infeasible:

@@ -64,20 +64,6 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         return self.runtimes.get(runtime, Runtime()).licences
 
 
-class RuntimeLimitVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a limit."""
-
-    limit: LimitName = msgspec.field(name="constraint")
-    text: str
-    """In words: ``at most 1 runtime``."""
-    state: Literal["honoured", "infeasible", "pending"]
-    price_us: float | None = None
-    """Least cost with it less least cost without it, pins and other limits kept."""
-    reason: str | None = None
-    outcome: str = ""
-    """What the reason of a limit that is honoured says beside its text and state."""
-
-
 def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> dict[LimitName, str]:
     """Return the limits that a cover with these runtimes violates, each with how it does."""
     names = set(used)

@@ -57,7 +57,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from collage_engine.search.limits import LimitName, RuntimeLimits, RuntimeLimitVerdict
+from collage_engine.records.pin import LimitVerdict, VerdictState
+from collage_engine.search.limits import LimitName, RuntimeLimits
 from collage_engine.support.text import NAMED
 from collage_engine.support.typed import Figure, decode
 
@@ -130,12 +131,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """It says what became of a pin (an index into ``pins``)."""
 
     pin: int
-    state: Literal["honoured", "infeasible", "pending"]
+    text: str
+    """In words: ``nodes 3, 4 on onednn``."""
+    state: VerdictState
     price_us: float | None = None
     """Least cost with it less least cost without it, other pins kept."""
     reason: str | None = None
-    outcome: str = ""
-    """What the reason of a pin that is honoured says beside pin and state: ``costs 11 µs``."""
+    """As follows the state: ``costs 11 µs``."""
     contradicts: tuple[int, ...] = ()
 
 
@@ -173,7 +175,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     regrets_not_known: tuple[CandidateId, ...] = ()
     """The measured candidates of which neither a regret nor a bound is known."""
     verdicts: tuple[Verdict, ...] = ()
-    limit_verdicts: tuple[RuntimeLimitVerdict, ...] = msgspec.field(default=(), name="constraints")
+    limit_verdicts: tuple[LimitVerdict, ...] = msgspec.field(default=(), name="constraints")
     states: int = 0
     seconds: float = 0.0
     infeasible: Infeasible | None = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from collage_engine.records.pin import LimitVerdict
 from collage_engine.search.limited_search import RuntimeSets
-from collage_engine.search.limits import RuntimeLimitVerdict, limits_in_words, without_limit
+from collage_engine.search.limits import limits_in_words, without_limit
 from collage_engine.search.problem import Verdict, describe
 from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
@@ -41,16 +42,16 @@ def verdicts_of_pins(
             rest = [*pins[:index], *pins[index + 1 :]]
             free = search.find(rest, regrets=False, time_limit_s=limit)
             price, outcome = _price(search, solution, free)
-        reason = f"{describe(pin)}: honoured, {outcome}"
+        text = describe(pin)
         verdicts.append(
-            Verdict(pin=index, state="honoured", price_us=price, reason=reason, outcome=outcome)
+            Verdict(pin=index, text=text, state="honoured", price_us=price, reason=outcome)
         )
     return tuple(verdicts)
 
 
 def verdicts_of_limits(
     search: Search, pins: Sequence[ProblemPin], solution: Solution
-) -> tuple[RuntimeLimitVerdict, ...]:
+) -> tuple[LimitVerdict, ...]:
     """Return what every limit costs.
 
     Args:
@@ -68,15 +69,9 @@ def verdicts_of_limits(
             rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
             free = search.within(pins, rest, regrets=False)
             price, outcome = _price(search, solution, free, as_share=True)
-        reason = f"{text}: honoured, {outcome}"
         verdicts.append(
-            RuntimeLimitVerdict(
-                limit=name,
-                text=text,
-                state="honoured",
-                price_us=price,
-                reason=reason,
-                outcome=outcome,
+            LimitVerdict(
+                constraint=name, text=text, state="honoured", price_us=price, reason=outcome
             )
         )
     return tuple(verdicts)

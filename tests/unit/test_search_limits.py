@@ -107,7 +107,7 @@ def test_equals_brute_force(block: int) -> None:
         compare_cover(seed, tally, problem, answer, truth)
         compare_regrets(seed, tally, answer, truth, pins)
         for verdict in answer.limit_verdicts:
-            truth.kept = tuple(name for name in LIMITS if name != verdict.limit)
+            truth.kept = tuple(name for name in LIMITS if name != verdict.constraint)
             without = truth.least(pins)
             truth.kept = LIMITS
             with_it = truth.least(pins)
@@ -131,7 +131,7 @@ def conflicts(
 
     found = answer.infeasible
     assert found is not None
-    everything: set[int | str] = {*range(len(pins)), *(v.limit for v in answer.limit_verdicts)}
+    everything: set[int | str] = {*range(len(pins)), *(v.constraint for v in answer.limit_verdicts)}
     if not feasible([]):
         assert not found.pins and not found.limits and not found.further, f"seed {seed}"
         return
@@ -151,7 +151,7 @@ def conflicts(
         assert verdict.state == ("infeasible" if own else "pending")
         assert {verdict.pin, *verdict.contradicts} == {verdict.pin, *own} - set(LIMITS)
     for limit in answer.limit_verdicts:
-        own = next((core for core in named if limit.limit in core), ())
+        own = next((core for core in named if limit.constraint in core), ())
         assert limit.state == ("infeasible" if own else "pending")
 
 
