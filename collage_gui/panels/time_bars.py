@@ -30,7 +30,7 @@ GAP_FROM_PX, MARK_PX = 3, 2
 in pixels; chosen."""
 
 
-class Ruler(pg.AxisItem):
+class Ruler(pg.AxisItem):  # type: ignore[misc]
     """A ruler in microseconds, or in milliseconds where these are many."""
 
     def tickStrings(self, values: Sequence[float], scale: float, spacing: float) -> list[str]:
@@ -38,7 +38,7 @@ class Ruler(pg.AxisItem):
         return [time_text(value) if value > 0 else "0" for value in values]
 
 
-class Bars(pg.GraphicsObject):
+class Bars(pg.GraphicsObject):  # type: ignore[misc]
     """The bars of a timeline as one item."""
 
     def __init__(self) -> None:
