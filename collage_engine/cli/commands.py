@@ -25,6 +25,7 @@ from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
+from collage_engine.drawing.trace import trace_of
 from collage_engine.machine.folders import write_whole
 from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles
@@ -44,7 +45,7 @@ from collage_engine.support.errors import (
 )
 from collage_engine.support.files import check_writable, resource, write_atomically
 from collage_engine.support.text import counted
-from collage_engine.toolchains.registry import all_names
+from collage_engine.toolchains.registry import all_names, title_of
 from collage_engine.wording.amounts import gain_text
 from collage_engine.wording.titles import learn
 
@@ -53,7 +54,9 @@ REPORTS: dict[str, ReportFormat] = {
     ".shapes.csv": "shapes",
     ".csv": "csv",
     ".explorer.json": "explorer",
+    ".trace.json": "trace",
     ".json": "json",
+    ".timeline.svg": "timeline",
     ".svg": "svg",
     ".graphml": "graphml",
 }
@@ -369,10 +372,10 @@ def _run(options: argparse.Namespace) -> int:
     if slower is not None:
         result, status = not_slower(options.artifact, result, slower)
     if options.trace:
-        from collage_engine.artifact.trace import trace_artifact
+        from collage_engine.artifact.trace import traced_artifact
 
-        trace = trace_artifact(Path(options.artifact).absolute())
-        _write(options.trace, json.dumps(trace))
+        traced = traced_artifact(Path(options.artifact).absolute())
+        _write(options.trace, json.dumps(trace_of(*traced, title_of)))
     if options.json:
         output.print_json(result)
         return status

@@ -366,7 +366,7 @@ def _add_report_command(commands: Commands) -> None:
         required=True,
         metavar="FILE",
         help="ends in .html, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
-        "nodes for Model Explorer), .svg or .graphml",
+        "nodes for Model Explorer), .trace.json (for Perfetto), .svg, .timeline.svg or .graphml",
     )
     _add_run_choice(report)
 

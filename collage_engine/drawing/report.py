@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any, get_args
 
@@ -9,7 +10,10 @@ import msgspec
 
 from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.groups import partitions_help
+from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.svg import placement_svg
+from collage_engine.drawing.timeline import timeline, timeline_svg
+from collage_engine.drawing.trace import readers_of_partitions, trace_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operators import NodeTitles
@@ -46,7 +50,7 @@ from collage_engine.wording.figures import (
     winner_title,
 )
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.layers import by_layer
+from collage_engine.wording.layers import by_layer, left_to_win
 from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
 from collage_engine.wording.several_runs import (
@@ -98,6 +102,25 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
     rates = ("time", "roof", "of the roofline", "GFLOP/s", "GB/s")
     numbers = (*rates, "weights", "inputs", "outputs", "inside")
     return table(rows, ("id", "toolchain", *numbers), numbers)
+
+
+def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
+    """Return the parts that cost most, with what other toolchains are known to take less."""
+    if run.placement is None or not run.placement.layers:
+        return {}
+    titles = NodeTitles(document.graph.calls)
+    rows = [
+        (
+            "",
+            titles.joined(part.layer.nodes),
+            toolchain_title(part.layer.instance),
+            time_text(part.us),
+            time_text(part.won_us),
+            toolchain_title(part.rival.instance.id) if part.rival and part.won_us else DASH,
+        )
+        for part in left_to_win(run.placement, document.candidates)
+    ]
+    return table(rows, ("part", "toolchain", "time", "to win", "with"), ("time", "to win"))
 
 
 def other_runs(document: Document, run: Run) -> dict[str, Any]:
@@ -178,7 +201,15 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         return printable_json(report_json(document, run).decode()).encode()
     if kind == "explorer":
         return printable_json(msgspec.json.encode(node_data(document, run)).decode()).encode()
-    if kind == "svg":
+    if kind in ("timeline", "trace") and (run.placement is None or not run.placement.layers):
+        raise UsageError("the layers of this run were not timed; a new run times them")
+    if kind == "timeline":
+        text = run_over_time(document, run)
+    elif kind == "trace":
+        assert run.placement is not None
+        pairs = readers_of_partitions(document.graph, run.placement)
+        text = json.dumps(trace_of(run.placement, pairs, document.title(run)))
+    elif kind == "svg":
         text = placement_svg(document.graph, run.placement)
     elif kind == "graphml":
         text = placement_graphml(document.graph, run.placement).decode()
@@ -186,6 +217,13 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         text = _html(document, run, f"{'report' if kind == 'html' else kind}.html.j2")
     # Names may hold what no XML file may, and what would move a reader's terminal.
     return printable(text, keep_lines=True).encode()
+
+
+def run_over_time(document: Document, run: Run, *, dark: bool = False) -> str:
+    """Return the timeline of a run as SVG; empty where its layers were not timed."""
+    if run.placement is None or not run.placement.layers:
+        return ""
+    return timeline_svg(timeline(operator_graph(document.graph), run.placement), dark=dark)
 
 
 def node_data(document: Document, run: Run) -> dict[str, Any]:
@@ -384,6 +422,9 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "formats_text": border_words,
         "svg": placement_svg(document.graph, placement),
         "dark_svg": placement_svg(document.graph, placement, dark=True),
+        "over_time": run_over_time(document, run),
+        "dark_over_time": run_over_time(document, run, dark=True),
+        "dearest": dearest_parts(document, run),
         "headline": verdict_sentence(run),
         "remarks": ending_sentences(run),
         "conditions": [pair for pair in conditions(run) if pair[0] != "started"],

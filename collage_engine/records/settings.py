@@ -26,6 +26,8 @@ ReportFormat = Literal[
     "svg",
     "graphml",
     "explorer",
+    "timeline",
+    "trace",
 ]
 """What a report of a run or a session may be written as."""
 

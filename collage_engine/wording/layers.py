@@ -7,6 +7,7 @@ which is never shared out among them.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -51,8 +52,8 @@ def spans(placement: Placement) -> list[Span]:
 def by_layer(placement: Placement) -> Placement:
     """Return a placement whose partitions are the layers that were timed; without times itself.
 
-    Layers that compute parts of one node are one. What a runtime inserted is left out: the
-    partitions and :func:`outside_us` add up to the measured time.
+    Layers that compute parts of one node are one. What a runtime inserts between layers is left
+    out: the partitions and :func:`outside_us` add up to the measured time.
     """
     groups: dict[int, tuple[int, set[int], float]] = {}
     home: dict[int, int] = {}
@@ -68,6 +69,11 @@ def by_layer(placement: Placement) -> Placement:
         home |= dict.fromkeys(operators, number)
     if not groups:
         return placement
+    alone = Counter(place for place, _, _ in groups.values())
+    for number, (place, operators, us) in groups.items():
+        if alone[place] == 1:  # what a runtime inserts there is for these nodes only
+            us = sum(one.us for one in placement.layers if one.partition == place)
+        groups[number] = place, operators, us
     layered = [
         msgspec.structs.replace(
             placement.partitions[place],

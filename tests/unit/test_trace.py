@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from collage_engine.artifact.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
+from collage_engine.artifact.trace import traced
+from collage_engine.drawing.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
+from collage_engine.toolchains.registry import title_of
 
 PLACEMENT: dict[str, Any] = {
     "partitions": [
@@ -36,8 +38,13 @@ def slices(trace: dict[str, Any], track: str) -> list[tuple[str, float, float]]:
     ]
 
 
+def traced_run() -> dict[str, Any]:
+    placement = traced(PLACEMENT, NAMES, MOMENTS)
+    return trace_of(placement, PLACEMENT["hand_overs"], "net.onnx", title_of)
+
+
 def test_partitions_and_what_is_between_fill_the_run():
-    trace = trace_of(PLACEMENT, "net.onnx", NAMES, MOMENTS)
+    trace = traced_run()
     assert slices(trace, TRACE_RUN) == [("net.onnx", 0.0, 9.0)]
     tvm, onednn = slices(trace, "TVM"), slices(trace, "oneDNN")
     assert tvm == [
@@ -59,7 +66,7 @@ def test_partitions_and_what_is_between_fill_the_run():
 
 
 def test_arrows_lie_in_the_slices_that_they_join():
-    trace = trace_of(PLACEMENT, "net.onnx", NAMES, MOMENTS)
+    trace = traced_run()
     ends = {(e["ph"], e["id"]): e for e in trace["traceEvents"] if e["ph"] in "sf"}
     assert len(ends) == 6
     parts = {

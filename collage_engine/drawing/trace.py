@@ -1,0 +1,103 @@
+"""A run of a placement as a trace in Chrome's format, which Perfetto opens.
+
+It has a track for each toolchain, with a slice for each partition and, inside, one for each of its
+layers; a track for what lies between partitions; and an arrow wherever a partition reads what
+another one made. Together the slices of partitions and of what is between them fill the run without
+gaps. The format is described in "Trace Event Format" (Google, 2016): complete events (X), flows
+(s, f) and metadata (M), in microseconds.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from collage_engine.records.graph import GraphRecord
+from collage_engine.records.placement import Placement
+from collage_engine.wording.layers import Span, spans
+from collage_engine.wording.titles import toolchain_title
+
+TRACE_RUN, TRACE_BETWEEN = "run", "between partitions"
+"""Names of the tracks of the whole run, and of what lies between partitions."""
+PROCESS = 1
+"""Number of the process in the trace, which has one."""
+
+
+def trace_of(
+    placement: Placement,
+    hand_overs: Iterable[tuple[int, int]],
+    title: str,
+    toolchain: Callable[[str], str] = toolchain_title,
+) -> dict[str, Any]:
+    """Return the trace of a run.
+
+    Args:
+        placement: The placement, with its layers and what the run took.
+        hand_overs: Pairs of partitions, by their places, of which one reads what the other makes.
+        title: What the process is called.
+        toolchain: Returns what a toolchain is called.
+    """
+    parts, end_us = placement.partitions, placement.measured_us or 0.0
+    toolchains = dict.fromkeys(part.toolchain for part in parts)
+    tracks = {name: n for n, name in enumerate([TRACE_RUN, *toolchains, TRACE_BETWEEN], start=1)}
+    between = tracks[TRACE_BETWEEN]
+    events = [_slice(title, tracks[TRACE_RUN], 0.0, end_us)]
+    shown: dict[int, list[Span]] = {}
+    """The layers of each partition."""
+    at = 0.0
+    for place, group in itertools.groupby(spans(placement), lambda span: span.layer.partition):
+        inside = list(group)
+        track = between
+        if place is not None:
+            part = parts[place]
+            begin, end = inside[0].begin_us, inside[-1].end_us
+            track, names = tracks[part.toolchain], part.onnx_nodes
+            about = {"nodes": ", ".join(names), "estimated_us": part.estimated_us}
+            ends = " … ".join(dict.fromkeys((*names[:1], *names[-1:])))
+            events.append(_slice(TRACE_BETWEEN, between, at, begin))
+            events.append(_slice(f"{part.id} {ends}".strip(), track, begin, end, about))
+            shown.setdefault(place, []).extend(inside)
+            at = end
+        events += [_slice(one.layer.name, track, one.begin_us, one.end_us) for one in inside]
+    events.append(_slice(TRACE_BETWEEN, between, at, end_us))
+    for number, (source, target) in enumerate(hand_overs):
+        if source not in shown or target not in shown:
+            continue  # all that it did was folded into views
+        # An arrow belongs to the slices in which its ends lie.
+        moments_of_ends = (
+            ("s", source, shown[source][-1].begin_us),
+            ("f", target, shown[target][0].begin_us),
+        )
+        for phase, place, moment in moments_of_ends:
+            track = tracks[parts[place].toolchain]
+            arrow = {"ph": phase, "name": "value", "cat": "hand-over", "id": number, "bp": "e"}
+            events.append(arrow | {"pid": PROCESS, "tid": track, "ts": moment})
+    titles = {name: toolchain(name) for name in toolchains}
+    names_of_tracks = [
+        {"ph": "M", "name": f"thread_{key}", "pid": PROCESS, "tid": number, "args": {key: value}}
+        for name, number in tracks.items()
+        for key, value in (("name", titles.get(name, name)), ("sort_index", number))
+    ]
+    process = {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}}
+    return {"traceEvents": [process, *names_of_tracks, *events], "displayTimeUnit": "ns"}
+
+
+def _slice(
+    name: str, track: int, begin: float, end: float, about: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a complete event; times are in microseconds."""
+    event = {"ph": "X", "name": name, "pid": PROCESS, "tid": track, "ts": begin, "dur": end - begin}
+    return event | ({"args": dict(about)} if about else {})
+
+
+def readers_of_partitions(graph: GraphRecord, placement: Placement) -> list[tuple[int, int]]:
+    """Return the pairs of partitions, by their places, of which one reads what the other makes."""
+    owner = {k: place for place, part in enumerate(placement.partitions) for k in part.nodes}
+    pairs = {
+        (owner[source], owner[reader]): None
+        for reader, sources in enumerate(graph.operator_inputs())
+        for source in sources
+        if source in owner and reader in owner and owner[source] != owner[reader]
+    }
+    return list(pairs)
