@@ -550,6 +550,18 @@ def svg(page: DocumentWindow) -> None:
 export.separate()
 
 
+@export.on_page("Timeline as SVG…", needs="run")
+def timeline_svg(page: DocumentWindow) -> None:
+    """The shown run over time."""
+    page.export.timeline()
+
+
+@export.on_page("Timeline as trace…", needs="run")
+def timeline_trace(page: DocumentWindow) -> None:
+    """The shown run over time, for Perfetto and chrome://tracing."""
+    page.export.trace()
+
+
 @export.on_page("Candidates as CSV…", needs="run")
 def csv(page: DocumentWindow) -> None:
     """Every candidate of the shown run, with its cost and its nodes."""

@@ -84,10 +84,19 @@ class ExportController:
         """Write the report of the shown run as HTML."""
         self._write("html", "Report")
 
-    def _write(self, kind: ReportFormat, title: str) -> None:
+    def timeline(self) -> None:
+        """Write the shown run over time as SVG."""
+        self._write("timeline", "Timeline as SVG", "timeline.svg")
+
+    def trace(self) -> None:
+        """Write the shown run over time as a trace, which Perfetto opens."""
+        self._write("trace", "Timeline as trace", "trace.json")
+
+    def _write(self, kind: ReportFormat, title: str, suffix: str = "") -> None:
         """Write what the engine makes of the shown run, or of the last one, where the user says."""
-        name = f"{self._files.stem}.{kind}"
-        path = self._files.ask_save(title, name, f"{kind.upper()} (*.{kind})")
+        suffix = suffix or kind
+        name, ending = f"{self._files.stem}.{suffix}", suffix.rpartition(".")[2]
+        path = self._files.ask_save(title, name, f"{ending.upper()} (*.{ending})")
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content or b""

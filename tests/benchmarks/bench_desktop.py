@@ -28,6 +28,8 @@ STARTS = 5
 """Starts of the program that the median is taken of; chosen."""
 CLICKS = 15
 """Nodes that are clicked; chosen."""
+LAYERS, PARTS, FRAMES = 2_000, 400, 120
+"""Layers and partitions of a long run, and frames in which it pans and zooms; chosen."""
 LIMIT_S = 120.0
 """Seconds after which a wait is given up; chosen."""
 
@@ -138,6 +140,56 @@ def engine_times(model: str, session: str) -> dict[str, float]:
     return found
 
 
+def timeline_times() -> dict[str, float]:
+    """Seconds of a frame of a run of 2,000 layers in 400 partitions, while it pans and zooms."""
+    import pyqtgraph
+
+    from collage_engine.drawing.operators import operator_graph
+    from collage_engine.drawing.timeline import timeline
+    from collage_engine.records.placement import LayerTime, Partition, Placement
+    from collage_gui.panels.time_bars import Bars, Ruler
+    from collage_gui.preferences import Preferences
+    from collage_gui.theme import Theme
+    from tests.support.graphs import chain
+
+    graph = operator_graph(chain(*["nn.relu"] * LAYERS).record)
+    size = LAYERS // PARTS
+    parts = tuple(
+        Partition(
+            id=f"p{k}",
+            candidate="",
+            toolchain=("tvm", "onednn", "openvino")[k % 3],
+            config={},
+            nodes=tuple(range(k * size, (k + 1) * size)),
+            onnx_nodes=(),
+            estimated_us=None,
+        )
+        for k in range(PARTS)
+    )
+    layers = tuple(
+        LayerTime(name="k", us=1 + k % 7, gap_us=k % 5 / 4, partition=k // size, operators=(k,))
+        for k in range(LAYERS)
+    )
+    shown = timeline(graph, Placement(partitions=parts, estimated_us=None, layers=layers))
+    plot, bars = pyqtgraph.PlotWidget(axisItems={"top": Ruler("top")}), Bars()
+    plot.addItem(bars)
+    plot.resize(1400, 300)
+    plot.show()
+    wait(lambda: plot.windowHandle().isExposed())
+    with tempfile.TemporaryDirectory() as folder:
+        bars.show_bars(shown, Theme(Preferences(folder + "/settings.ini")))
+    frames = []
+    for k in range(FRAMES):
+        width = shown.end_us * 0.97 ** min(k, FRAMES - k)
+        plot.setXRange(k, k + width, padding=0)
+        begin = time.perf_counter()
+        plot.viewport().repaint()
+        QApplication.processEvents()
+        frames.append(time.perf_counter() - begin)
+    plot.close()
+    return {"timeline, a frame, median": statistics.median(frames), "worst": max(frames)}
+
+
 def main() -> None:
     """Measure everything and print it as a table, and as JSON in the last line."""
     if "--start" in sys.argv:
@@ -147,6 +199,7 @@ def main() -> None:
     found = {"start to window, median": statistics.median(starts)}
     found["start to window, worst"] = max(starts)
     app = QApplication.instance() or QApplication([])
+    found |= timeline_times()
     files = [each for each in sys.argv[1:] if not each.startswith("-")]
     model = files[0] if files else str(ROOT / "resources" / "models" / "mnist.onnx")
     found |= engine_times(model, files[1] if len(files) > 1 else "")
