@@ -220,6 +220,8 @@ class Baseline(msgspec.Struct, frozen=True, kw_only=True):
     """Why it may not be exported, whatever its time: a deployment constraint, or pins."""
     names: tuple[str, ...] = ()
     """Other baselines that are the same cover: they were timed once."""
+    layers: tuple[LayerTime, ...] = ()
+    """As those of a placement; only whole models on one toolchain are profiled."""
 
     def is_of(self, placement: Placement) -> bool:
         """Tell whether it runs the same candidates as a placement, as far as they are known."""
@@ -444,6 +446,7 @@ def baseline_placement(
         estimated_us=baseline.estimated_us,
         measured_us=baseline.measured_us,
         spread_us=baseline.spread_us,
+        layers=baseline.layers,
     )
 
 

@@ -36,7 +36,7 @@ def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
         msgspec.structs.replace(by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k))
         for k, built in enumerate(winner.built.parts)
     )
-    return msgspec.structs.replace(placement, partitions=parts, layers=race_result.layers)
+    return msgspec.structs.replace(placement, partitions=parts, layers=winner.layers)
 
 
 def with_nan_losses(task: RunTask, placement: Placement) -> Placement:

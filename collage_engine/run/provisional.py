@@ -70,6 +70,7 @@ def baseline_of(data: ProblemData, outcome: ContenderResult) -> Baseline:
         barred=contender.barred,
         order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
         candidates=tuple(part.id for part in contender.cover),
+        layers=outcome.layers,
     )
 
 

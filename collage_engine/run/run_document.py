@@ -214,7 +214,7 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
 def _residual(race_result: RaceResult) -> list[Residual]:
     """Return the kernels outside every partition; calls of one name are added up."""
     found: dict[str, list[float]] = {}
-    for layer in race_result.layers:
+    for layer in race_result.winner.layers:
         if layer.partition is None:
             found.setdefault(layer.name, []).append(layer.us)
     return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.placement import BaselineKind, MemorySeen
+from collage_engine.records.placement import BaselineKind, LayerTime, MemorySeen
 from collage_engine.records.precision import is_reduced
 from collage_engine.toolchains.registry import title_of
 from collage_engine.wording.titles import contender_title
@@ -123,6 +123,7 @@ class ContenderResult:
         partitions_us: Microseconds of every partition by its candidate's id, where it was profiled:
             those that it would have taken had the machine been as fast as it usually was.
         between_us: Microseconds of the conversions and copies between partitions, likewise.
+        layers: What its kernels and layers take, in running order; empty where it is not known.
     """
 
     contender: Contender
@@ -138,6 +139,7 @@ class ContenderResult:
     built: BuiltModule | None = None
     partitions_us: Mapping[str, float] = field(default_factory=dict)
     between_us: float = 0.0
+    layers: tuple[LayerTime, ...] = ()
 
     @property
     def profiled_us(self) -> float:

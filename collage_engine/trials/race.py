@@ -20,7 +20,6 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 
 from collage_engine.machine.device import available_bytes
@@ -51,6 +50,8 @@ RUNS_PER_PROFILE = 3
 which there are ``COMMON_ROUNDS``; chosen."""
 RUNS_OF_LAYERS = COMMON_ROUNDS * RUNS_PER_PROFILE
 """Runs of the winner that are profiled, layer by layer: as many as those of a contender in all."""
+OTHERS_S = 10.0
+"""Seconds in which the layers of the toolchains that did not win are timed, at most; chosen."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
 """Bytes of a process without weights, how often it holds these, and the share of the free memory
 that contenders may take; chosen, above what any toolchain was seen to take."""
@@ -332,8 +333,10 @@ class Race:
             if self._time_afresh(winner):
                 break
             winner = self.standings.choose()
-        result = self.standings.result(winner)
-        return replace(result, layers=self._where_time_goes(winner) if winner.fresh_us else ())
+        if winner.fresh_us:
+            winner.layers = self._where_time_goes(winner)
+            self._profile_others(winner)
+        return self.standings.result(winner)
 
     def _run_last_rounds(self, on_progress: OnProgress) -> None:
         """Run rounds until the order is settled, or only the last steps have time left."""
@@ -368,6 +371,21 @@ class Race:
         if winner.process.failure is not None:
             winner.fresh_us.clear()
         return bool(winner.fresh_us)
+
+    def _profile_others(self, winner: RaceEntry) -> None:
+        """Time the layers of whole models on other toolchains, too, as far as there is time."""
+        self.clock.ends_at = min(self.clock.ends_at, self.clock.now() + OTHERS_S)
+        others = [one for one in self.standings.entries if one.contender.kind == "whole-model"]
+        for entry in sorted(others, key=lambda one: self.standings.time_us(one) or math.inf):
+            us, process = self.standings.time_us(entry), entry.process
+            if entry is winner or us is None or process.failure is not None:
+                continue
+            if 2 * (process.load_s + RUNS_OF_LAYERS * us / 1e6) > self.clock.left_s:
+                return
+            if not process.loaded:
+                process.reload()
+            entry.layers = self._where_time_goes(entry)
+            process.close()
 
     def _where_time_goes(self, winner: RaceEntry) -> tuple[LayerTime, ...]:
         """Return what the winner's kernels and layers take; nothing where it is not known."""

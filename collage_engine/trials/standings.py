@@ -65,6 +65,8 @@ class RaceEntry:
         lost_to: The leader when it left; None: it did not leave.
         behind: Times that leader's time that it took in their common rounds.
         fresh_us: Microseconds of the winner's rounds in its fresh process.
+        layers: What its kernels and layers take, in the order in which they run; empty where that
+            was not asked.
     """
 
     contender: Contender
@@ -76,6 +78,7 @@ class RaceEntry:
     lost_to: RaceEntry | None = None
     behind: float = 1.0
     fresh_us: list[float] = field(default_factory=list)
+    layers: tuple[LayerTime, ...] = ()
 
     @property
     def takes_part(self) -> bool:
@@ -96,23 +99,20 @@ class RaceResult:
         results: One for each different cover, in the order in which they were named.
         winner: What is exported.
         tied: Names of contenders that are as fast, as far as the common rounds can tell.
-        layers: What the winner's kernels and layers take, in the order in which they run; empty
-            where it was not profiled.
         fresh: Whether the winner was timed in a fresh process; else there was no time for it.
     """
 
     results: tuple[ContenderResult, ...]
     winner: ContenderResult
     tied: tuple[str, ...] = ()
-    layers: tuple[LayerTime, ...] = ()
     fresh: bool = False
 
     @property
     def in_model_us(self) -> dict[int, float]:
         """Return the microseconds of each partition of the winner; empty: it was not profiled."""
-        built = self.winner.built
-        known = range(len(built.parts)) if built is not None and self.layers else ()
-        return {k: sum(one.us for one in self.layers if one.partition == k) for k in known}
+        built, layers = self.winner.built, self.winner.layers
+        known = range(len(built.parts)) if built is not None and layers else ()
+        return {k: sum(one.us for one in layers if one.partition == k) for k in known}
 
     @property
     def named(self) -> str:
@@ -381,6 +381,7 @@ class Standings:
             built=process.built,
             partitions_us=partitions_us,
             between_us=between_us,
+            layers=entry.layers,
         )
 
     def _partition_times(self, entry: RaceEntry) -> tuple[dict[str, float], float]:

@@ -49,13 +49,14 @@ def confirmed(*profile_us: float) -> RaceResult:
         threads=1,
         spin=False,
     )
+    layers = (LayerTime(name=f"k{k}", us=us, partition=k) for k, us in enumerate(profile_us))
     winner = ContenderResult(
         contender=Contender(name="tvm FuseOps", kind="fuseops", cover=PARTS),
         rounds_us=(70.0, 70.0, 70.0),
         built=built,
+        layers=tuple(layers),
     )
-    layers = (LayerTime(name=f"k{k}", us=us, partition=k) for k, us in enumerate(profile_us))
-    return RaceResult(results=(winner,), winner=winner, layers=tuple(layers))
+    return RaceResult(results=(winner,), winner=winner)
 
 
 def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
@@ -92,11 +93,12 @@ def test_runners_up_are_the_others_the_fastest_first() -> None:
 
 def test_a_mix_of_unmeasured_partitions_is_estimated_by_its_profile_too() -> None:
     given = data(10.0, None, 30.0)
+    confirmation = confirmed(11.0, 22.0, 33.0)
     mix = replace(
-        confirmed().winner, contender=Contender(name="collage", kind="collage", cover=PARTS)
+        confirmation.winner, contender=Contender(name="collage", kind="collage", cover=PARTS)
     )
     assert timed_placement(given, mix).estimated_us is None
-    confirmation = replace(confirmed(11.0, 22.0, 33.0), results=(mix,), winner=mix)
+    confirmation = replace(confirmation, results=(mix,), winner=mix)
     placement = chosen_placement(given, confirmation)
     assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
     assert placement.estimated_us is not None

@@ -433,3 +433,15 @@ def test_a_trial_replaces_a_cost_from_a_busy_moment_and_no_other():
     assert not replaces(3600.0, slow, is_whole=True), "what else the machine does adds time"
     assert not replaces(1900.0, slow, is_whole=False), "a part of a trial is no isolated cost"
     assert not replaces(1900.0, wrong, is_whole=True)
+
+
+def test_layers_of_the_winner_and_of_other_toolchains_are_timed_at_the_end(script, tmp_path):
+    script.us.update({"fast": 40.0, "slow": 80.0, "mix": 60.0})
+    with race(script, tmp_path) as going:
+        going.enter([contender("fast", kind="whole-model"), contender("slow", kind="whole-model")])
+        going.enter([contender("mix", 2)])
+        found = going.finish()
+    layers = {one.contender.name: one.layers for one in found.results}
+    assert layers["fast"] == found.winner.layers and not layers["mix"]
+    assert [one.partition for one in layers["fast"]] == [0, None]
+    assert layers["slow"], "it had left the race, and was loaded again"
