@@ -17,7 +17,7 @@ from collage_engine.drawing.trace import readers_of_partitions, trace_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operators import NodeTitles
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Run, whole_models
 from collage_engine.records.settings import ReportFormat
 from collage_engine.records.versions import __version__
 from collage_engine.store.compare import compare_runs
@@ -108,7 +108,9 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
     """Return the parts that cost most, with what other toolchains are known to take less."""
     if run.placement is None or not run.placement.layers:
         return {}
-    titles = NodeTitles(document.graph.calls)
+    titles, count = NodeTitles(document.graph.calls), len(document.graph.calls)
+    candidates = {each.id: each for each in document.candidates}
+    alone = whole_models(run, candidates, count)
     rows = [
         (
             "",
@@ -116,9 +118,9 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
             toolchain_title(part.layer.instance),
             time_text(part.us),
             time_text(part.won_us),
-            toolchain_title(part.rival.instance.id) if part.rival and part.won_us else DASH,
+            toolchain_title(part.rival) if part.won_us else DASH,
         )
-        for part in left_to_win(run.placement, document.candidates)
+        for part in left_to_win(run.placement, document.candidates, alone)
     ]
     return table(rows, ("part", "toolchain", "time", "to win", "with"), ("time", "to win"))
 

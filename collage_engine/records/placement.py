@@ -450,6 +450,15 @@ def baseline_placement(
     )
 
 
+def whole_models(
+    run: Run, candidates: Mapping[str, CandidateRecord], operators: int
+) -> list[Placement]:
+    """Return what a run timed of each toolchain alone on the whole model; see above."""
+    alone = (base for base in run.baselines if base.kind == "whole-model")
+    found = (baseline_placement(base, candidates, operators) for base in alone)
+    return [placement for placement in found if placement is not None]
+
+
 def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
     return Partition(
         id=f"p{place}",

@@ -10,6 +10,7 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, items_of
 from collage_engine.wording.figures import difference
+from collage_engine.wording.layers import PartDifference, by_layer, placement_differences
 
 
 def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
@@ -22,10 +23,10 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     after = _by_node(b)
     owners = graph.node_of_operator
     deltas = {
-        operator: delta
-        for operators, delta in differences(a, b)
-        if len({owners[operator] for operator in operators}) == 1
-        for operator in operators
+        operator: found.delta_us
+        for found in differences(a, b)
+        if len({owners[operator] for operator in found.operators}) == 1
+        for operator in found.operators
     }
     firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
     changes = []
@@ -74,37 +75,16 @@ def _by_node(run: Run) -> dict[int, Partition]:
     return {node: part for part in _parts(run) for node in part.nodes}
 
 
-def differences(a: Run, b: Run) -> list[tuple[set[int], float]]:
+def differences(a: Run, b: Run) -> list[PartDifference]:
     """Return the difference in time of each smallest part of the model that both runs cut out.
 
-    Such a part consists of whole partitions in both runs; it is the whole model where either run
-    has one partition only. The times are those in the model where both runs were profiled, else the
-    expected ones.
-
-    Returns:
-        The operators of each part that has times in both runs, and the microseconds of ``b`` less
-        those of ``a``.
+    See ``wording.layers.differences``; the parts are layers where both runs timed theirs.
     """
-    from networkx.utils import UnionFind
-
-    profiled = all(part.in_place_us is not None for run in (a, b) for part in _parts(run))
-    joined: UnionFind[int] = UnionFind()
-    for part in (*_parts(a), *_parts(b)):
-        joined.union(*part.nodes)
-    sums: dict[int, list[float | None]] = {}
-    for run, sign in ((a, -1.0), (b, 1.0)):
-        for part in _parts(run):
-            us = part.in_place_us if profiled else part.estimated_us
-            signed = None if us is None else sign * us
-            sums.setdefault(joined[part.nodes[0]], []).append(signed)
-    both = _by_node(a).keys() & _by_node(b).keys()
-    found = []
-    for operators in joined.to_sets():
-        terms = sums[joined[next(iter(operators))]]
-        known = [us for us in terms if us is not None]
-        if len(known) == len(terms) and operators <= both:
-            found.append((operators, sum(known)))
-    return found
+    if a.placement is None or b.placement is None:
+        return []
+    if all(run.placement.layers or run.of_profile for run in (a, b) if run.placement):
+        return placement_differences(by_layer(a.placement), by_layer(b.placement))
+    return placement_differences(a.placement, b.placement)
 
 
 def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:

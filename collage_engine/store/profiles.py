@@ -186,7 +186,7 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
     chosen = placement.partitions if placement else ()
     where = {k: part.instance for part in chosen for k in part.nodes}
     found = differences(profiled, placed) if placed is not None else []
-    delta = {frozenset(operators): us for operators, us in found}
+    delta = {each.operators: each.delta_us for each in found}
     rows = []
     for part in profiled.placement.partitions:
         device = part.config.get(FELL_BACK, "")

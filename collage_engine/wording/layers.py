@@ -120,12 +120,61 @@ def layer_text(placement: Placement, layer: Partition) -> str:
 
 
 @dataclass(frozen=True)
+class PartDifference:
+    """The times of a part that two placements cut out, which is whole layers or partitions."""
+
+    operators: frozenset[int]
+    us: float
+    other_us: float
+
+    @property
+    def delta_us(self) -> float:
+        """Return what the other placement takes more, in microseconds."""
+        return self.other_us - self.us
+
+
+def placement_differences(one: Placement, other: Placement) -> list[PartDifference]:
+    """Return the times of each smallest part of the model that two placements cut out.
+
+    Such a part consists of whole partitions in both; it is the whole model where either has one
+    partition only. The times are those in the model where both were profiled, else the expected
+    ones; parts without times are left out.
+
+    Args:
+        one: A placement, or what :func:`by_layer` made of it.
+        other: Another placement of the same model, likewise.
+    """
+    from networkx.utils import UnionFind
+
+    sides = one.partitions, other.partitions
+    profiled = all(part.in_place_us is not None for part in (*sides[0], *sides[1]))
+    joined: UnionFind[int] = UnionFind()
+    for part in (*sides[0], *sides[1]):
+        joined.union(*part.nodes)
+    times: dict[int, tuple[list[float | None], list[float | None]]] = {}
+    for side, parts in enumerate(sides):
+        for part in parts:
+            us = part.in_place_us if profiled else part.estimated_us
+            times.setdefault(joined[part.nodes[0]], ([], []))[side].append(us)
+    held = [{k for part in parts for k in part.nodes} for parts in sides]
+    found = []
+    for operators in joined.to_sets():
+        ours, theirs = times[joined[next(iter(operators))]]
+        known = [us for us in (*ours, *theirs) if us is not None]
+        if len(known) == len(ours) + len(theirs) and operators <= held[0] & held[1]:
+            us = sum(known[: len(ours)])
+            found.append(PartDifference(frozenset(operators), us, sum(known) - us))
+    return found
+
+
+@dataclass(frozen=True)
 class Winnable:
     """A part of a placement that costs much, and what another toolchain is known to take."""
 
     layer: Partition
-    rival: CandidateRecord | None
-    """The cheapest known candidate of another toolchain for just these operators."""
+    rival: str | None = None
+    """The toolchain instance that is known to take the least for just these operators."""
+    rival_us: float = 0.0
 
     @property
     def us(self) -> float:
@@ -135,30 +184,38 @@ class Winnable:
     @property
     def won_us(self) -> float | None:
         """Return by how much the rival is cheaper, at least nothing; None: no cost is known."""
-        cost = self.rival.cost.median_us if self.rival is not None else None
-        return None if cost is None else max(0.0, self.us - cost)
+        return None if self.rival is None else max(0.0, self.us - self.rival_us)
 
 
-def left_to_win(placement: Placement, candidates: Iterable[CandidateRecord]) -> list[Winnable]:
+def left_to_win(
+    placement: Placement, candidates: Iterable[CandidateRecord], others: Iterable[Placement] = ()
+) -> list[Winnable]:
     """Return the parts that cost most, the dearest first, with what each could win.
 
     Args:
         placement: The placement.
         candidates: The candidates of the model with what they are known to cost in it.
+        others: Placements of one toolchain each, of which those are looked at whose layers were
+            timed in the same run.
     """
     layered = by_layer(placement)
     timed = [part for part in layered.partitions if part.in_place_us is not None]
     dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))[:MOST_PARTS]
-    rivals: dict[tuple[int, ...], CandidateRecord] = {}
-    wanted = {part.nodes: part.toolchain for part in dearest}
+    known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
     for each in candidates:
-        is_other = each.nodes in wanted and each.instance.toolchain != wanted[each.nodes]
-        known = rivals.get(each.nodes)
-        if is_other and each.cost.usable and (known is None or _us(each) < _us(known)):
-            rivals[each.nodes] = each
-    return [Winnable(part, rivals.get(part.nodes)) for part in dearest]
-
-
-def _us(candidate: CandidateRecord) -> float:
-    us = candidate.cost.median_us
-    return math.inf if us is None else us
+        taken = known.get(frozenset(each.nodes))
+        if taken is not None and each.cost.usable and each.cost.median_us is not None:
+            taken[each.instance.id] = min(
+                each.cost.median_us, taken.get(each.instance.id, math.inf)
+            )
+    for other in others:
+        for found in placement_differences(layered, by_layer(other)) if other.layers else ():
+            if found.operators in known:  # it was timed in the model, as the placement was
+                known[found.operators][other.partitions[0].instance] = found.other_us
+    parts = []
+    for part in dearest:
+        rivals = known[frozenset(part.nodes)].items()
+        others_us = [(us, name) for name, us in rivals if name != part.instance]
+        us, name = min(others_us, default=(0.0, None))
+        parts.append(Winnable(part, name, us))
+    return parts

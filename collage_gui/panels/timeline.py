@@ -10,6 +10,7 @@ from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
 
 from collage_engine.drawing.timeline import TimeBar, Timeline, timeline
+from collage_engine.records.placement import whole_models
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.layers import Winnable, left_to_win, outside_us
@@ -24,8 +25,8 @@ NOT_PROFILED = "The layers of this placement were not timed: its partitions are 
 NEAREST = 2e-3
 """Share of the run that the widest zoom shows; chosen."""
 ABOUT_WIN = (
-    "What the cheapest known candidate of another toolchain for just these nodes takes less; "
-    "conversions that it needs are not counted"
+    "What another toolchain is known to take less for just these nodes, in its own run of the "
+    "whole model or as a candidate; conversions that it needs are not counted"
 )
 
 
@@ -94,8 +95,9 @@ class TimelinePanel(QWidget):
             if rest_us and placement.layers:
                 texts.append(f"{time_text(rest_us)} of it outside of partitions")
             self.summary.setText(" · ".join(texts) if placement.layers else NOT_PROFILED)
-        candidates = self.document.costs.candidates.values()
-        self.parts.set_rows(left_to_win(placement, candidates) if placement else ())
+        known, run = self.document.costs.candidates, self.document.runs.shown_or_last()
+        alone = whole_models(run, known, self.document.operators.count) if run else ()
+        self.parts.set_rows(left_to_win(placement, known.values(), alone) if placement else ())
         self._draw()
 
     def fit(self) -> None:
@@ -211,7 +213,7 @@ class TimelinePanel(QWidget):
 
 def _rival_id(row: Winnable) -> str | None:
     """Return the toolchain instance that is known to be faster; None: none is."""
-    return row.rival.instance.id if row.rival is not None and row.won_us else None
+    return row.rival if row.won_us else None
 
 
 def _rival(row: Winnable) -> str | None:
