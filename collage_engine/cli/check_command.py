@@ -7,7 +7,6 @@ something is, 2 where that could not be found out.
 from __future__ import annotations
 
 import argparse
-import statistics
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ import msgspec
 
 from collage_engine.api import Session, run_artifact
 from collage_engine.artifact.loader.run_artifact import sha256
-from collage_engine.artifact.manifest import expected_machine, is_artifact, read_manifest
+from collage_engine.artifact.manifest import is_artifact, read_manifest
 from collage_engine.artifact.paired_times import PROCESSES, compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.screen import ERR, complain, say
@@ -25,7 +24,7 @@ from collage_engine.drawing.progress import ProgressReport
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.device import busy, device
-from collage_engine.records.answers import CheckName, CheckOutcome, Gate, GateCheck
+from collage_engine.records.answers import CheckName, Gate, GateCheck
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service.engine import Engine
@@ -38,10 +37,6 @@ from collage_engine.wording.amounts import bytes_text, duration_text, gain_text,
 
 NOT_COMPARED = 2
 """Exit status where no comparison was possible."""
-STORED_NOISE = 0.1
-"""By what share the stored time of a baseline may be off, besides what is allowed: the same module
-takes up to 10 % more in some processes (``LUCK`` in ``trials/race.py``), and the stored time is of
-one process and another moment."""
 
 
 def check(options: argparse.Namespace) -> int:
@@ -62,7 +57,7 @@ def check(options: argparse.Namespace) -> int:
         output.print_json(gate)
     else:
         say(markdown(gate))
-    return {"failed": 1, "not compared": NOT_COMPARED}.get(gate.outcome, 0)
+    return int(gate.outcome == "failed")
 
 
 def _check_writable(path: str) -> None:
@@ -80,17 +75,15 @@ def _gate(options: argparse.Namespace) -> Gate:
         before, after = Path(scratch, "baseline"), Path(scratch, "today")
         with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
             if is_artifact(against):
-                manifest = timed_manifest(against)
-                run, before, stored_us, where = None, against, None, expected_machine(manifest)
+                manifest, before = timed_manifest(against), against
                 settings = RunSettings(threads=manifest["threads"], target=manifest["target"])
             else:
                 known = Session.of_file(engine, against)
                 if known.shapes:
                     raise UsageError(f"{against} is for several shapes: give an artifact of one")
                 run = known.run()
-                stored_us = run.placement.measured_us if run.placement else None
-                where = run.device
                 settings = convert(run.settings, RunSettings)
+                _baseline_again(engine, against, run, model, before)
             if is_artifact(model):
                 after = model
             else:
@@ -99,15 +92,17 @@ def _gate(options: argparse.Namespace) -> Gate:
                 session = Session.of_model(engine, model, settings.shapes)
                 again = {"budget_s": options.budget, "confirmation": "full"}
                 session.place(msgspec.structs.replace(settings, **again), out=after)
-            comparable = run is None or _baseline_again(engine, against, run, model, before)
         with ERR.status("timing both in common rounds"):
-            return judged(options, before if comparable else None, after, stored_us, where)
+            return judged(options, before, after)
 
 
-def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> bool:
-    """Build a session's newest placement again from its model file; tell whether that is there.
+def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> None:
+    """Build a session's newest placement again from its model file.
 
     Where the model that is checked is the very file that was placed, that is taken.
+
+    Raises:
+        UsageError: The file is gone.
     """
     for file in (Path(run.model["path"]), model):
         if not file.is_file() or sha256(file) != run.model["sha256"]:
@@ -115,40 +110,30 @@ def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path
         session = Session.of_model(engine, file, convert(run.settings, RunSettings).shapes)
         session.continue_from(path)
         session.export(out, run.id)
-        return True
-    return False
+        return
+    raise UsageError(
+        f"{path}: the model file that was placed, {run.model['path']}, is gone or has changed, so "
+        "that its placement cannot be built again: check against an artifact instead"
+    )
 
 
-def judged(
-    options: argparse.Namespace,
-    before: Path | None,
-    after: Path,
-    stored_us: float | None,
-    where: str,
-) -> Gate:
+def judged(options: argparse.Namespace, before: Path, after: Path) -> Gate:
     """Return what a comparison says.
 
     Args:
         options: The limits.
-        before: The artifact of the baseline; None: it cannot be built any more.
+        before: The artifact of the baseline.
         after: The artifact that is judged.
-        stored_us: The time that the baseline holds, in microseconds.
-        where: The device on which that was measured.
     """
-    machine, others = _device_of(after), None
-    if before is not None and same_module(read_manifest(after), read_manifest(before)):
+    others = None
+    if same_module(read_manifest(after), read_manifest(before)):
         latency = GateCheck(
             name="latency", outcome="passed", value=1.0, limit=1 + options.max_slower
         )
         opened = run_artifact(after) | {"wrong": None}  # a wrong one would have raised
-    elif before is not None:
+    else:
         others = busy()
         latency, opened = compare_artifacts(after, before, options.max_slower)
-    else:
-        results = [run_artifact(after, benchmark=True) for _ in range(PROCESSES)]
-        us = statistics.median(result["median_us"] for result in results)
-        latency = stored_check(us, stored_us if machine == where else None, options.max_slower)
-        opened = results[0] | {"wrong": None}
     error, memory = opened["max_rel_error"], opened["memory_bytes"]
     is_wrong = opened["wrong"] is not None
     too_far = is_wrong if options.max_error is None else error > options.max_error
@@ -164,8 +149,7 @@ def judged(
         model=options.model,
         against=options.against,
         outcome="failed" if failed else checks[0].outcome,
-        machine=machine,
-        baseline_machine=where,
+        machine=_device_of(after),
         busy=others or "",
         checks=tuple(checks),
     )
@@ -196,24 +180,6 @@ def _device_of(artifact: Path) -> str:
         return device().description
     devices = cuda_probe().devices
     return devices[0].record().description if devices else ""
-
-
-def stored_check(us: float, stored_us: float | None, max_slower: float) -> GateCheck:
-    """Compare a time with a stored one.
-
-    Args:
-        us: The time today, in microseconds.
-        stored_us: The stored time; None: there is none of this machine.
-        max_slower: By what share the time may exceed it.
-    """
-    check = GateCheck(name="stored latency", outcome="not compared", limit=1 + max_slower, us=us)
-    if stored_us is None:
-        return check
-    ratio = us / stored_us
-    outcome: CheckOutcome = "passed" if ratio <= 1 + max_slower else "tie"
-    if ratio > (1 + max_slower) * (1 + STORED_NOISE):
-        outcome = "failed"
-    return msgspec.structs.replace(check, outcome=outcome, value=ratio, baseline_us=stored_us)
 
 
 def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dict[str, Any], int]:
@@ -264,22 +230,10 @@ def sentence(check: GateCheck) -> str:
         return f"loading adds {bytes_text(check.value)}, allowed {bytes_text(check.limit)}"
     if check.us is None:
         return "equal: both are the same module, byte for byte"
-    assert check.limit is not None
-    if check.value is None:
-        return (
-            f"{time_text(check.us)}; the baseline's model file is gone and its stored time is of "
-            "another machine"
-        )
-    assert check.baseline_us is not None
-    text = (
+    assert check.value is not None and check.limit is not None
+    return (
         f"{time_text(check.us)}, the baseline {time_text(check.baseline_us)}: "
         f"{gain_text(check.value, 1.0)}, allowed {gain_text(check.limit, 1.0)}"
-    )
-    if check.low is None:
-        return text + (
-            f" (stored time, of another moment: what lies {STORED_NOISE:.0%} above that is a tie)"
-        )
-    return text + (
         f" (99 % interval {gain_text(check.low, 1.0)} to {gain_text(check.high, 1.0)}, "
         f"{counted(check.pairs, 'pair')} of processes in common rounds)"
     )
@@ -288,7 +242,7 @@ def sentence(check: GateCheck) -> str:
 def markdown(gate: Gate) -> str:
     """Return the page of a gate, a table with a row for each check."""
     noisy = ", the machine is too noisy to say" if gate.outcome == "tie" else ""
-    lines = [
+    lines = (
         f"{gate.model} against {gate.against}: **{gate.outcome}**{noisy}",
         "",
         "| check | outcome | |",
@@ -296,18 +250,13 @@ def markdown(gate: Gate) -> str:
         *(f"| {one.name} | {one.outcome} | {sentence(one)} |" for one in gate.checks),
         "",
         f"Machine: {gate.machine}" + (f" ({gate.busy})." if gate.busy else "."),
-    ]
-    if not gate.same_machine:
-        other = gate.baseline_machine or "an untold one"
-        lines.append(
-            f"The baseline was measured on another machine: {other}. Its stored time was not used."
-        )
+    )
     return "\n".join(lines) + "\n"
 
 
 def junit(gate: Gate) -> bytes:
     """Return the gate as a JUnit file: a test for each check; what says nothing is skipped."""
-    kinds = {"failed": "failure", "tie": "skipped", "not compared": "skipped"}
+    kinds = {"failed": "failure", "tie": "skipped"}
     tags = [kinds.get(one.outcome) for one in gate.checks]
     suite = ElementTree.Element(
         "testsuite",

@@ -283,18 +283,18 @@ def _is_axis(index: Expr, axis: Var, size: int) -> bool:
     return size == 1 and isinstance(index, tirx.IntImm) and int(index.value) == 0
 
 
-def inline(program: Program, keep: Any = lambda stage: False) -> Program:
+def inline(program: Program) -> Program:
     """Put plain stages into their readers, as long as that repeats nothing expensive.
 
-    Kept apart are reductions, anchors, outputs and what ``keep`` asks for; expensive values that
-    are read by more than one stage, by a reduction more than once per element, or at other places
-    than the reader's own element; and what would put one function of selects within another.
+    Kept apart are reductions, anchors and outputs; expensive values that are read by more than one
+    stage, by a reduction more than once per element, or at other places than the reader's own
+    element; and what would put one function of selects within another.
     """
     stages = list(program.stages)
     position = 0
     while position < len(stages):
         stage = stages[position]
-        if stage.is_reduction or stage.note or program.is_parameter(stage.output) or keep(stage):
+        if stage.is_reduction or stage.note or program.is_parameter(stage.output):
             position += 1
             continue
         current = program.with_stages(stages)

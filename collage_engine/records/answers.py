@@ -216,10 +216,8 @@ class RunUpdate:
     toolchains: list[ToolchainState] | None = None
 
 
-CheckName = Literal["latency", "stored latency", "error", "memory"]
-"""``latency`` compares two artifacts in common rounds; ``stored latency`` compares with the time
-that the baseline holds."""
-CheckOutcome = Literal["passed", "failed", "tie", "not compared"]
+CheckName = Literal["latency", "error", "memory"]
+CheckOutcome = Literal["passed", "failed", "tie"]
 """``tie``: the machine is too noisy to say."""
 
 
@@ -252,13 +250,6 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
     """Failed where a check failed; else that of the latency."""
     machine: str
     """The device of this machine."""
-    baseline_machine: str
-    """The device on which the baseline's own time was measured; empty: untold."""
     busy: str = ""
     """Who else used the machine when the rounds began; empty: hardly anybody."""
     checks: tuple[GateCheck, ...]
-
-    @property
-    def same_machine(self) -> bool:
-        """Tell whether the baseline's own time was measured on a machine like this one."""
-        return self.machine == self.baseline_machine

@@ -18,11 +18,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.search.check import check_cover
-from collage_engine.search.conflicts import explain_infeasible
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.ranked_covers import RankedCover, best_covers
 from collage_engine.search.search import Search
-from collage_engine.search.verdicts import verdicts_of_limits, verdicts_of_pins
+from collage_engine.search.verdicts import (
+    explain_infeasible,
+    verdicts_of_limits,
+    verdicts_of_pins,
+)
 from collage_engine.support.time_limits import STEP_SHARE
 
 if TYPE_CHECKING:

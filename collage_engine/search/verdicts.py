@@ -1,17 +1,40 @@
-"""What each pin and each limit on runtimes costs.
+"""What became of pins and limits: what each costs, or why they cannot hold together.
 
-That is the least cost with it less the least cost without it, the others kept.
+A constraint costs the least cost with it less the least cost without it, the others kept.
+
+A *conflict* is a minimal set of pins and limits that leaves no cover: none of it can go without
+there being one. It is found by QuickXplain (Junker 2004, "QUICKXPLAIN: preferred explanations and
+relaxations for over-constrained problems", AAAI) over pins and limits together, since pins alone,
+limits alone, or some of both may contradict each other. What remains when a conflict is taken away
+may contain another one, which is then found as well; so conflicts are disjoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from collage_engine.records.pin import LimitVerdict
 from collage_engine.search.limited_search import RuntimeSets
-from collage_engine.search.limits import limits_in_words, without_limit
-from collage_engine.search.problem import Verdict, describe
+from collage_engine.search.limits import (
+    LimitName,
+    RuntimeLimits,
+    limits_in_words,
+    only_limits,
+    without_limit,
+)
+from collage_engine.search.problem import (
+    Answer,
+    Conflict,
+    Infeasible,
+    Verdict,
+    describe,
+    nodes_in_words,
+)
 from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 
@@ -98,3 +121,182 @@ def _price(
         share = f"{100 * price / total:.1f}"
         return price, f"costs {time_text(price)} ({share} %)"
     return price, f"costs {time_text(price)}"
+
+
+Constraint = int | LimitName
+"""The index of a pin, or the name of a limit."""
+
+
+def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: float) -> Answer:
+    """Return the answer that says why there is no cover.
+
+    The reason is nodes that nothing covers, or conflicts among pins and limits.
+
+    Args:
+        search: A search of the problem, which has no cover under these pins and its limits.
+        pins: The pins that hold.
+        started: When the search began, in :func:`time.perf_counter` seconds.
+    """
+    filter_ = _ConflictFilter(search, list(pins))
+    conflicts = filter_.disjoint_conflicts()
+    if conflicts:
+        first, *further = conflicts
+        infeasible = Infeasible(**msgspec.structs.asdict(first), further=tuple(further))
+    else:
+        infeasible = _infeasible_by_itself(search)
+    limits = search.problem.limits
+    texts = {} if limits is None else limits_in_words(limits)
+    at_fault = {c: conflict for conflict in conflicts for c in (*conflict.pins, *conflict.limits)}
+    return Answer(
+        verdicts=tuple(_verdict_of_pin(k, pin, at_fault.get(k)) for k, pin in enumerate(pins)),
+        limit_verdicts=tuple(
+            _verdict_of_limit(name, text, at_fault.get(name)) for name, text in texts.items()
+        ),
+        infeasible=infeasible,
+        seconds=time.perf_counter() - started,
+    )
+
+
+@dataclass
+class _ConflictFilter:
+    """Finds the conflicts of a problem that has no cover under its pins and limits."""
+
+    search: Search
+    pins: list[ProblemPin]
+    undecided: bool = field(default=False, init=False)
+    """Whether, since it was last reset, there was no time to decide if a set leaves a cover."""
+
+    def disjoint_conflicts(self) -> list[Conflict]:
+        """Return disjoint conflicts; none where there is no cover without pins and limits."""
+        limits = self.search.problem.limits
+        # Pins come first: of several conflicts the first one found is among the first.
+        rest: list[Constraint] = [*range(len(self.pins))]
+        rest += [] if limits is None else limits_in_words(limits)
+        if not rest or self._leaves_no_cover([]):
+            return []
+        found: list[Conflict] = []
+        while not found or self._leaves_no_cover(rest):
+            self.undecided = False
+            core = self._minimal([], [], rest)
+            found.append(self._described(core))
+            rest = [constraint for constraint in rest if constraint not in core]
+        return found
+
+    def _minimal(
+        self, kept: list[Constraint], added: list[Constraint], rest: list[Constraint]
+    ) -> list[Constraint]:
+        """Return a minimal part of ``rest`` that leaves no cover together with ``kept``.
+
+        Args:
+            kept: Constraints that hold.
+            added: Those of them that the caller has just added.
+            rest: Constraints that leave no cover together with ``kept``.
+        """
+        if added and self._leaves_no_cover(kept):
+            return []
+        if len(rest) == 1:
+            return rest
+        half = len(rest) // 2
+        one, two = rest[:half], rest[half:]
+        of_two = self._minimal([*kept, *one], one, two)
+        of_one = self._minimal([*kept, *of_two], of_two, one)
+        return [*of_one, *of_two]
+
+    def _split(
+        self, constraints: Sequence[Constraint]
+    ) -> tuple[list[ProblemPin], RuntimeSets | None]:
+        """Return the pins, and what the limits among the constraints allow (None: no limits)."""
+        pins = [self.pins[c] for c in constraints if isinstance(c, int)]
+        names = [c for c in constraints if not isinstance(c, int)]
+        limits = self.search.problem.limits
+        if limits is None or not names:
+            return pins, None
+        return pins, RuntimeSets(self.search.problem, only_limits(limits, names))
+
+    def _leaves_no_cover(self, constraints: Sequence[Constraint]) -> bool:
+        """Tell whether it is proved that no cover keeps to these pins and limits."""
+        pins, sets = self._split(constraints)
+        found = self.search.within(pins, sets, regrets=False)
+        self.undecided = self.undecided or not (found.cost is not None or found.decided)
+        return found.decided and found.cost is None
+
+    def _described(self, core: Sequence[Constraint]) -> Conflict:
+        """Return a conflict with its sentence and with the nodes for which nothing is left."""
+        pins, sets = self._split(core)
+        excluded: list[int] = []
+        if sets is not None:
+            # Of several sets of runtimes each leaves other nodes uncovered: none of them is named.
+            excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
+        nodes = tuple(self.search.solver.uncovered(self.search.allowed(pins, excluded)))
+        names: tuple[LimitName, ...] = tuple(c for c in core if not isinstance(c, int))
+        texts = "; ".join(describe(pin) for pin in pins)
+        text = ""
+        if sets is not None:
+            words = limits_in_words(sets.limits)
+            text = " and ".join(_with_context(name, words, sets.limits) for name in names)
+            reason = f"no placement keeps to {text}"
+            if pins:
+                which = "pins" if len(pins) > 1 else "pin"
+                reason += f" together with the {which} {texts}"
+        elif len(core) == 1:
+            reason = f"the pin cannot be honoured: {texts}"
+        else:
+            reason = f"these pins cannot hold together: {texts}"
+        if nodes:
+            none_left = f"no candidate is left for {nodes_in_words(nodes)}"
+            reason = f"{reason} ({none_left})"
+        elif sets is None:
+            reason = f"{reason} ({say.NO_COMBINATION})"
+        if self.undecided:
+            reason = f"{reason}; there was no time to find out whether fewer of these are enough"
+        return Conflict(
+            reason=reason,
+            pins=tuple(sorted(c for c in core if isinstance(c, int))),
+            nodes=nodes,
+            limits=names,
+            limits_text=text,
+        )
+
+
+def _verdict_of_pin(index: int, pin: ProblemPin, conflict: Conflict | None) -> Verdict:
+    text = describe(pin)
+    if conflict is None:
+        reason = "there is no placement to judge it by"
+        return Verdict(pin=index, text=text, state="pending", reason=reason)
+    return Verdict(
+        pin=index,
+        text=text,
+        state="infeasible",
+        reason=conflict.reason,
+        contradicts=tuple(other for other in conflict.pins if other != index),
+    )
+
+
+def _verdict_of_limit(name: LimitName, text: str, conflict: Conflict | None) -> LimitVerdict:
+    if conflict is None:
+        return LimitVerdict(constraint=name, text=text, state="pending")
+    return LimitVerdict(constraint=name, text=text, state="infeasible", reason=conflict.reason)
+
+
+def _infeasible_by_itself(search: Search) -> Infeasible:
+    """Return why there is no cover even without pins and limits."""
+    nodes = tuple(search.solver.uncovered(search.allowed([])))
+    if nodes:
+        reason = f"no measured candidate covers {nodes_in_words(nodes)}"
+    else:
+        reason = (
+            "every node has measured candidates, but no combination of them is a placement: "
+            "partitions would overlap or wait for each other, or a conversion does not exist"
+        )
+    return Infeasible(reason=reason, nodes=nodes)
+
+
+def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: RuntimeLimits) -> str:
+    """Return a limit that nothing keeps to in words, with what there is instead."""
+    most, least = limits.max_bytes, limits.base_bytes
+    if name == "max_bytes" and most is not None and least > most:
+        return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
+    known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
+    if name == "licences" and known:
+        return f"{texts[name]} (here there are {', '.join(known)})"
+    return texts[name]

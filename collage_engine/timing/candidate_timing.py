@@ -21,7 +21,6 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import Candidate, Cost, CostTable
-from collage_engine.records.event import Event, Progress
 from collage_engine.records.graph import NodeSet
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
@@ -110,8 +109,6 @@ class Measuring:
         self._control = control
         self._truth: Path | None = None
         self._measurer: Measurer | None = None
-        self._to_measure: int | None = None
-        """Keys that were unmeasured when the wave in hand began; None: there is no wave."""
         self.counts = CandidateCounts()
 
     def __enter__(self) -> Measuring:
@@ -162,11 +159,7 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
-        self._to_measure = self.counts.skipped
-        try:
-            outcome = self.measure_groups(groups, deadline)
-        finally:
-            self._to_measure = None
+        outcome = self.measure_groups(groups, deadline, counts=self.counts)
         self.counts = replace(
             self.counts,
             measured=self.counts.measured + outcome.measured,
@@ -179,7 +172,11 @@ class Measuring:
         return outcome.costs
 
     def measure_groups(
-        self, groups: Sequence[CandidateGroup], deadline: float | None, again: bool = False
+        self,
+        groups: Sequence[CandidateGroup],
+        deadline: float | None,
+        again: bool = False,
+        counts: CandidateCounts | None = None,
     ) -> MeasuringResult:
         """Measure groups in the child.
 
@@ -189,6 +186,7 @@ class Measuring:
             groups: What is measured, in this order.
             deadline: When to end, on the monotonic clock; None: when all are measured.
             again: Whether to measure also what the store has, and to replace it.
+            counts: Of what was measured before, where these groups are a part of it.
 
         Returns:
             The costs that are known afterwards, and how many came from where.
@@ -203,8 +201,9 @@ class Measuring:
             groups,
             deadline=deadline,
             cancel=self._control.cancelled,
-            on_event=self._tell,
+            on_event=self._control.emit,
             again=again,
+            counts=counts,
         )
 
     def _opened(self, deadline: float | None) -> Measurer:
@@ -243,12 +242,3 @@ class Measuring:
         if deadline is None:
             return cancelled
         return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)
-
-    def _tell(self, event: Event) -> None:
-        """Pass an event on; the progress of a wave as that of all waves together."""
-        if isinstance(event, Progress) and self._to_measure is not None:
-            # At most that many: what the best cover turns out not to need is left out.
-            total, done = self.counts.measured + self._to_measure, self.counts.measured + event.done
-            left_s = (total - done) / event.rate if event.rate else None
-            event = replace(event, done=done, total=total, left_s=left_s)
-        self._control.emit(event)

@@ -163,21 +163,16 @@ def run_job(
         return measure_constants(names, bench.time_alone, bench.time_chains)
 
 
-def chain_model(length: int, shape: tuple[int, ...] = SHAPE) -> ModelProto:
-    """Return an ONNX model of ReLUs in a row.
-
-    Args:
-        length: How many ReLUs.
-        shape: The shape of every value, in float32.
-    """
+def chain_model(length: int) -> ModelProto:
+    """Return an ONNX model of so many ReLUs in a row, over values of ``SHAPE`` in float32."""
     from onnx import TensorProto, helper
 
     nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
     graph = helper.make_graph(
         nodes,
         "chain",
-        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, SHAPE)],
+        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, SHAPE)],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
     model.ir_version = 8

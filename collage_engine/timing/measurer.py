@@ -27,6 +27,7 @@ from collage_engine.machine.worker import (
 )
 from collage_engine.records.candidate import Candidate, Cost, invalid
 from collage_engine.records.event import Event, Log, Measured, Progress
+from collage_engine.records.placement import CandidateCounts
 from collage_engine.store.store import Measurement, Store
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.support.time_limits import (
@@ -222,6 +223,7 @@ class Measurer:
         cancel: Flag | None = None,
         on_event: Callable[[Event], None] | None = None,
         again: bool = False,
+        counts: CandidateCounts | None = None,
     ) -> MeasuringResult:
         """Return the costs for all candidates of these groups, by measurement key.
 
@@ -231,11 +233,13 @@ class Measurer:
             cancel: when set, measuring ends within a second and what was measured is kept.
             on_event: takes ``Measured`` and ``Progress``.
             again: measure what is in the store, too, and replace it.
+            counts: the run's, where this call is a part of its measuring: its progress is that of
+                all.
 
         Raises:
             MeasureError: the model cannot be opened in the child, or the store cannot be used.
         """
-        return _MeasureCall(self, groups, deadline, cancel, on_event, again).run()
+        return _MeasureCall(self, groups, deadline, cancel, on_event, again, counts).run()
 
 
 class _MeasureCall:
@@ -249,6 +253,7 @@ class _MeasureCall:
         cancel: Flag | None,
         on_event: Callable[[Event], None] | None,
         again: bool,
+        counts: CandidateCounts | None,
     ) -> None:
         self.measurer = measurer
         self.groups = groups
@@ -263,7 +268,8 @@ class _MeasureCall:
                 if not candidate.key:
                     raise MeasureError(f"candidate {candidate.id} has no measurement key")
                 self.by_key.setdefault(candidate.key, []).append(candidate)
-        self.total = 0
+        self.counts, self.done_before, self.total = counts, 0, 0
+        """How many keys the run measured before, and at most in all."""
         self.began = time.monotonic()
         self.compiled_groups = 0
         """Groups whose kernels were compiled, or are with the next request."""
@@ -290,6 +296,10 @@ class _MeasureCall:
                 self.outcome.invalid += cost.state == "invalid"
                 self.announce(key, cost)
         self.total = len(self.by_key) - len(self.outcome.costs)
+        if self.counts is not None:
+            # At most that many: what the best cover turns out not to need is left out.
+            self.done_before = self.counts.measured
+            self.total = self.counts.measured + self.counts.skipped
         try:
             for number, group in enumerate(self.groups):
                 wanted = self.unmeasured(group)
@@ -453,31 +463,19 @@ class _MeasureCall:
             now: What is measured, in words.
             nodes: The operator numbers that are measured.
         """
-        most_s = math.inf if self.deadline is None else self.deadline - time.monotonic()
-        done, elapsed_s = self.outcome.measured, time.monotonic() - self.began
-        self.tell(measuring_progress(done, self.total, elapsed_s, most_s, now, nodes))
-
-
-def measuring_progress(
-    done: int,
-    total: int,
-    elapsed_s: float,
-    most_s: float,
-    now: str,
-    nodes: tuple[int, ...] = (),
-) -> Progress:
-    """Return the event that says how far measuring is.
-
-    Args:
-        done: Measurement keys that are measured.
-        total: Keys that are to be measured.
-        elapsed_s: Seconds since measuring began, from which the rate follows.
-        most_s: Seconds until the deadline, which the time left never exceeds.
-        now: What is measured, in words.
-        nodes: The operator numbers that are measured.
-    """
-    rate = done / elapsed_s if done and elapsed_s > 0 else None
-    left_s = min((total - done) / rate, max(0.0, most_s)) if rate else None
-    return Progress(
-        stage="measure", done=done, total=total, left_s=left_s, rate=rate, now=now, nodes=nodes
-    )
+        done, elapsed_s = self.done_before + self.outcome.measured, time.monotonic() - self.began
+        rate, left_s = None, None
+        if self.outcome.measured and elapsed_s > 0:
+            rate = self.outcome.measured / elapsed_s
+            left_s = min((self.total - done) / rate, self.seconds_left() - GRACE_S)
+        self.tell(
+            Progress(
+                stage="measure",
+                done=done,
+                total=self.total,
+                left_s=left_s,
+                rate=rate,
+                now=now,
+                nodes=nodes,
+            )
+        )
