@@ -6,7 +6,9 @@ No device carries such a plan out here; each test has the steps of its runtime i
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 from onnx import helper
@@ -18,6 +20,10 @@ from collage_engine.toolchains.runtime.products import Dialect
 from tests.support.written import written
 
 Ints = tuple[int, ...]
+
+EXPORTED = ZipFile(Path(__file__).parents[1] / "data" / "attention.zip")
+"""One layer of BERT, GPT-2, Qwen2 and ViT in float16, as transformers 4 and 5 write it, exported
+by PyTorch 2.13's two exporters (``dynamo=True`` and False, the latter from float32)."""
 
 
 def normal(*shape: int, dtype: str = "float32") -> np.ndarray:

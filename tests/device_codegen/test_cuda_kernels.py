@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import tvm
 from onnx import ModelProto
@@ -37,11 +39,15 @@ from collage_engine.kernels.cuda.product.plan import (
 from collage_engine.kernels.scheduler import SCHEDULE
 from collage_engine.kernels.tuner import difference
 from collage_engine.lowering.cubin import compile_cubin
+from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.reference import original_outputs
+from collage_engine.model.importer import import_onnx
 from collage_engine.records.precision import FLOAT16, PRODUCTS, careful
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.runtime.cuda import nvrtc
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.device_codegen.cuda_on_cpu.emulator import Emulated, headers, source_of
+from tests.device_codegen.cuda_plans import EXPORTED, model_of, normal
 from tests.engine.test_quantized import conv_net
 from tests.support.quantized_cases import composites, function_for, true_values
 from tests.support.toolchain_cases import imported, whole
@@ -431,3 +437,67 @@ def test_composites_are_candidates() -> None:
     (found,) = composites(net)
     offered = [net.graph.to_operators(c.sub_graph.inside) for c in spec.candidates(net.graph)]
     assert net.graph.to_operators(net.graph.close(found.nodes)) in offered
+
+
+ROWS = {
+    "two sums and a layer norm": (
+        "float16[1,3,40] x, float16[1,3,40] r",
+        "a = Add(x, b) s = Add(a, r) y = LayerNormalization<axis=-1>(s, g, b)",
+        ["GeneralReduction"],
+    ),
+    "RMS norm, written out in single precision": (
+        "float16[1,3,40] x",
+        "c = Cast<to=1>(x) q = Mul(c, c) m = ReduceMean<keepdims=1>(q, last) e = Add(m, eps) "
+        "r = Sqrt(e) i = Div(one, r) n = Mul(c, i) h = Cast<to=10>(n) y = Mul(g, h)",
+        ["Reduction"],
+    ),
+    "softmax with scale, mask and a guard against NaN": (
+        "float16[1,2,5,24] x, float16[1,1,5,24] r",
+        "s = Mul(x, half) m = Add(s, r) w = Softmax<axis=-1>(m) n = IsNaN(w) y = Where(n, zero, w)",
+        ["GeneralReduction"],
+    ),
+    "a layer norm between two sums, both of the first one": (
+        "float16[1,3,40] x, float16[1,3,40] r",
+        "s = Add(x, r) n = LayerNormalization<axis=-1>(s, g, b) y = Add(n, s)",
+        ["GeneralReduction"],
+    ),
+}
+
+
+@needs_headers
+@pytest.mark.parametrize("name", ROWS)
+def test_what_surrounds_a_reduction_of_rows_is_one_kernel(name: str, tmp_path: Path) -> None:
+    inputs, nodes, rules = ROWS[name]
+    half = {"g": normal(40, dtype="float16"), "b": normal(40, dtype="float16")}
+    numbers = {"eps": np.float32(1e-6), "one": np.float32(1), "last": np.array([-1])}
+    numbers |= {"half": np.float16(0.5), "zero": np.float16(0)}
+    given = {n: v for n, v in (half | numbers).items() if re.search(rf"\b{n}\b", nodes)}
+    model = model_of(inputs, nodes, **given)
+    (instance,) = TVM.instances(Target.cuda("sm_90a"), "float32")
+    function = function_of(model, instance, tuple(range(len(model.graph.operators))), "rows")
+    lowered = TVM.lower(function)
+    kernels = Emulated(lowered, tmp_path, str(headers()))
+    assert kernels.rules == rules
+    values = model.random_inputs(0)
+    names = dict(zip(model.graph.record.inputs, (name for name, _ in model.inputs), strict=True))
+    result = kernels.run([values[names[index]] for index in function.inputs])
+    truth = original_outputs(model, values)["y"]
+    np.testing.assert_allclose(result, truth, rtol=1e-2, atol=2e-3)
+    for architecture in ("sm_80", "sm_90a", "sm_100"):
+        for kernel in lowered.functions.values():
+            if isinstance(kernel, tirx.PrimFunc):
+                assert compile_cubin(source_of(kernel, architecture), architecture)
+
+
+@pytest.mark.parametrize("name", EXPORTED.namelist())
+def test_norms_of_exported_models_are_one_kernel_each(name: str) -> None:
+    """Whatever an exporter makes of a normalisation or a softmax, its row is one kernel."""
+    model = import_onnx(onnx.load_model_from_string(EXPORTED.read(name)))
+    (instance,) = TVM.instances(Target.cuda("sm_90a"), "float32")
+    left = tuple(range(len(model.graph.operators)))
+    if any(TVM.supports(model.graph, index, instance) for index in model.graph.operators):
+        pytest.skip("TVM does not take all of it")
+    lowered = TVM.lower(function_of(model, instance, left, "model"))
+    names = {str(v.name_hint) for v, f in lowered.functions.items() if isinstance(f, tirx.PrimFunc)}
+    assert "softmax_rows" in names and names & {"layer_norm_rows", "mean_rows"}
+    assert not [each for each in names if "softmax" in each and "rows" not in each]

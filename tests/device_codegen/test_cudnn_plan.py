@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from typing import Any
-from zipfile import ZipFile
 
 import numpy as np
 import onnx
@@ -21,6 +20,7 @@ from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.rules import DIALECT
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
+    EXPORTED,
     FlatMemory,
     carried_out,
     convolved,
@@ -152,11 +152,6 @@ def test_what_follows_a_convolution_counts_as_supported() -> None:
     spec = cudnn.partition_spec(instance, graph)
     sizes = [len(graph.to_operators(c.sub_graph.inside)) for c in spec.candidates(graph)]
     assert len(graph.operators) in sizes
-
-
-EXPORTED = ZipFile(Path(__file__).parents[1] / "data" / "attention.zip")
-"""One layer of BERT, GPT-2, Qwen2 and ViT in float16, as transformers 4 and 5 write it, exported
-by PyTorch 2.13's two exporters (``dynamo=True`` and False, the latter from float32)."""
 
 
 def attentions_of(model: ImportedModel) -> list[tuple[NodeSet, dict[str, Any]]]:

@@ -52,6 +52,8 @@ inline fibres::Place threadIdx, blockIdx, blockDim, gridDim;
 alignas(128) inline unsigned char dynamic_shared[1 << 18];
 
 namespace fibres {
+inline unsigned char exchanged[2][1024][8];
+inline unsigned exchanges[1024];
 inline void turn() { swapcontext(&state.contexts[state.current], &state.home); }
 
 inline void wait() {
@@ -79,6 +81,7 @@ inline void run_block(bool downwards) {
   state.contexts.assign(state.size, {});
   state.done.assign(state.size, 0);
   state.block = {};
+  std::memset(exchanges, 0, sizeof(exchanges));
   for (int i = 0; i < state.size; ++i) {
     getcontext(&state.contexts[i]);
     state.contexts[i].uc_stack = {&stacks[kStack * i], 0, kStack};
@@ -101,6 +104,32 @@ inline void run_block(bool downwards) {
 }  // namespace fibres
 
 inline void __syncthreads() { fibres::wait(); }
+
+// Exchanges within a warp: all of its threads that take part come to one before any goes on, since
+// each has its turn in between. Two buffers, as one may write the next value before another reads.
+namespace fibres {
+template <typename T>
+T from_lane(T value, int lane) {
+  int own = state.current, buffer = exchanges[own]++ & 1;
+  std::memcpy(exchanged[buffer][own], &value, sizeof(T));
+  turn();
+  std::memcpy(&value, exchanged[buffer][own / 32 * 32 + lane], sizeof(T));
+  return value;
+}
+}  // namespace fibres
+
+inline unsigned __activemask() { return 0xffffffffu; }
+template <typename T>
+T __shfl_sync(unsigned, T value, int lane, int) {
+  return fibres::from_lane(value, lane);
+}
+template <typename T>
+T __shfl_down_sync(unsigned, T value, int by, int width) {
+  int own = fibres::state.current % 32;
+  return fibres::from_lane(value, own + by < width ? own + by : own);
+}
+inline float rsqrtf(float x) { return 1 / sqrtf(x); }
+inline __half hexp(__half x) { return __float2half(expf(__half2float(x))); }
 using std::max;
 using std::min;
 inline float __expf(float x) { return expf(x); }
