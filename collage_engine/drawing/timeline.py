@@ -9,10 +9,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 from xml.sax.saxutils import escape
 
+from collage_engine.drawing.box_styles import CHANGES
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import UNPLACED, Look, mix, toolchain_look
 from collage_engine.drawing.svg import DARK, LIGHT
@@ -20,7 +21,7 @@ from collage_engine.records.operators import short_name
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import elide, time_text
-from collage_engine.wording.layers import Span, spans
+from collage_engine.wording.layers import Span, by_layer, placement_differences, spans
 from collage_engine.wording.titles import toolchain_title
 
 BETWEEN = "Between"
@@ -50,6 +51,8 @@ class TimeBar:
     """What ran it."""
     operators: tuple[int, ...] = ()
     look: Look = UNPLACED
+    ratio: float | None = None
+    """Times what the compared placement takes for the same part; None: it is not compared."""
 
     @property
     def us(self) -> float:
@@ -60,6 +63,8 @@ class TimeBar:
         """Return all that is known of it, in lines."""
         share = f" ({100 * self.us / whole_us:.2g} %)" if whole_us else ""
         when = f"{time_text(self.us)}{share}, from {time_text(self.begin_us)} on"
+        if self.ratio is not None:
+            when += f"; its part of the model takes {self.ratio:.2f} times the other's time"
         head = " · ".join(filter(None, (self.title, self.name)))
         return "\n".join(filter(None, (head, when, self.detail)))
 
@@ -121,6 +126,39 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
         between.append(TimeBar("between", place[BETWEEN], last_us, end_us, "", "", text))
     rows = tuple(name for name in place if between or name != BETWEEN)
     return Timeline(rows, (*wholes, *inside, *between), _transitions(graph, wholes), end_us)
+
+
+def against(graph: OperatorGraph, placement: Placement, other: Placement) -> Timeline:
+    """Arrange a placement over another one, with how their layers differ.
+
+    Args:
+        graph: The graph.
+        placement: The placement above.
+        other: The placement below; layers of both that compute the same nodes are compared.
+    """
+    shown, below = timeline(graph, placement), timeline(graph, other)
+    ratios = {
+        operator: found.us / found.other_us
+        for found in placement_differences(by_layer(placement), by_layer(other))
+        if found.us > 0 and found.other_us > 0
+        for operator in found.operators
+    }
+
+    def compared(bar: TimeBar, rows: int, power: float) -> TimeBar:
+        first = next(iter(bar.operators), None)
+        ratio = ratios.get(first) if first is not None and bar.kind == "layer" else None
+        return replace(bar, row=bar.row + rows, ratio=None if ratio is None else ratio**power)
+
+    count = len(shown.rows)
+    second = [compared(bar, count, -1) for bar in below.bars]
+    made = dict(zip(map(id, below.bars), second, strict=True))
+    pairs = [(made[id(one)], made[id(two)]) for one, two in below.transitions]
+    return Timeline(
+        (*shown.rows, *(f"{name}\ncompared" for name in below.rows)),
+        (*(compared(bar, 0, 1) for bar in shown.bars), *second),
+        (*shown.transitions, *pairs),
+        max(shown.end_us, below.end_us),
+    )
 
 
 def _row(part: Partition, devices: set[str]) -> str:
@@ -225,6 +263,8 @@ def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: dict[str, str]) -
 def bar_colour(bar: TimeBar, background: str, between: str) -> str:
     """Return the fill of a bar: its toolchain's colour, lighter for a layer.
 
+    Of a layer that is compared it is the colour of what was gained or lost, full at twice the time.
+
     Args:
         bar: The bar.
         background: The colour behind it.
@@ -232,6 +272,9 @@ def bar_colour(bar: TimeBar, background: str, between: str) -> str:
     """
     if bar.kind == "between":
         return between
+    if bar.ratio is not None:
+        way = CHANGES["gained" if bar.ratio < 1 else "lost"].colour
+        return mix(between, way, min(1.0, abs(math.log2(bar.ratio))))
     return mix(bar.look.colour, background, LAYER_TINT if bar.kind == "layer" else 0.0)
 
 

@@ -3,7 +3,8 @@
 TVM's virtual machine is timed call by call (``lowering/stopwatch.py``), so that each of TVM's
 kernels has its time. A runtime that computes a partition in one call says itself what its layers
 take there. Noting that slows it down, so that it is asked in a process of its own; what its layers
-leave of the call in the plain process is the runtime's own work.
+leave of the call in the plain process is the runtime's own work. Where the call was faster there
+nevertheless, the machine was, and its layers are scaled with it.
 
 All times together are what the placement was measured to take: noting the calls takes time, so that
 they are scaled down where their sum is more, and what passes between them is the rest.
@@ -25,7 +26,7 @@ from collage_engine.records.placement import LayerTime
 from collage_engine.store.profiles import layers_of_operators
 from collage_engine.toolchains.capabilities import ProfilesPartitions
 from collage_engine.toolchains.registry import get
-from collage_engine.trials.trial_job import KernelTime
+from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 
 OWN_WORK = "the runtime itself"
 """Name of what a call of a runtime takes besides its layers."""
@@ -35,7 +36,7 @@ def layer_times(
     graph: DataflowGraph,
     built: BuiltModule,
     calls: Sequence[KernelTime],
-    inside: Sequence[str],
+    inside: PlacementProfile,
     measured_us: float,
 ) -> tuple[LayerTime, ...]:
     """Return the layers of a placement in the order in which they run; see the module's docstring.
@@ -44,10 +45,11 @@ def layer_times(
         graph: The model's graph.
         built: What the builder says of the module.
         calls: The calls of its virtual machine in order.
-        inside: What its runtimes said of their layers, as JSON.
+        inside: What its runtimes said of their layers, and its calls in that process.
         measured_us: What the placement takes.
     """
-    answers = {answer["symbol"]: answer for answer in map(json.loads, inside)}
+    answers = {answer["symbol"]: answer for answer in map(json.loads, inside.inside)}
+    profiled_us = {call.kernel: call.us for call in inside.calls}
     sizes = Counter(kernel.part for kernel in built.kernels)
     kernels = kernels_of_calls(built.kernels, [call.kernel for call in calls])
     times: list[LayerTime] = []
@@ -60,7 +62,8 @@ def layer_times(
         if kernel is None:
             found = [LayerTime(name=_plain(call.kernel), us=call.us)]
         elif sizes[kernel.part] == 1:
-            found = _of_partition(graph, built, call, kernel, answers.get(call.kernel))
+            speed = call.us / (profiled_us.get(call.kernel) or call.us or 1.0)
+            found = _of_partition(graph, built, call, kernel, answers.get(call.kernel), speed)
         else:
             operators = graph.record.whole_nodes(kernel.operators)
             name = _plain(call.kernel)
@@ -85,6 +88,7 @@ def _of_partition(
     call: KernelTime,
     kernel: Kernel,
     answer: Mapping[str, Any] | None,
+    speed: float,
 ) -> list[LayerTime]:
     """Return the layers of a partition that is computed in one call.
 
@@ -94,6 +98,7 @@ def _of_partition(
         call: The call.
         kernel: What it computes.
         answer: What the runtime says of the partition's layers; None: nothing.
+        speed: Times what the call took in the process of the layers that it takes.
     """
     part, place = built.parts[kernel.part], kernel.part
     toolchain = get(part.instance.toolchain)
@@ -106,7 +111,7 @@ def _of_partition(
         return [LayerTime(name=name, us=call.us, partition=place, operators=part.nodes)]
     owners, homes = layers_of_operators(graph.record, [layer for layer, _ in layers])
     sum_us = sum(us for _, us in layers)
-    share = min(1.0, call.us / sum_us) if sum_us > 0 else 1.0
+    share = min(max(1.0, speed), call.us / sum_us) if sum_us > 0 else 1.0
     times = [
         LayerTime(
             name=layer.kind or layer.name,

@@ -485,13 +485,13 @@ class PlacementProcess:
         found: PlacementProfile = self._call(ProfilePlacement(runs=runs, inside=inside))
         return found
 
-    def layers_inside(self, runs: int) -> tuple[str, ...]:
-        """Return what its runtimes say of their layers, from a process of its own, as JSON."""
+    def layers_inside(self, runs: int) -> PlacementProfile:
+        """Return what its runtimes say of their layers, from a process of its own."""
         folder = self._bench.folder / "layers"
         folder.mkdir(exist_ok=True)
         self.close()
         self.load(environment={LAYERS_FOLDER: str(folder)})
-        found = self.profile(runs, inside=True).inside if self.failure is None else ()
+        found = self.profile(runs, inside=True) if self.failure is None else PlacementProfile()
         self.close()
         return found
 

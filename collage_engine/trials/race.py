@@ -42,7 +42,7 @@ from collage_engine.trials.standings import (
     or_infinite,
     ratio,
 )
-from collage_engine.trials.trial_job import KernelTime
+from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.sentences import NO_TURN
 
 RUNS_PER_PROFILE = 3
@@ -393,7 +393,7 @@ class Race:
         process, built, runs = winner.process, winner.process.built, RUNS_OF_LAYERS
         us = self.standings.time_us(winner)
         calls: tuple[KernelTime, ...] = ()
-        inside: tuple[str, ...] = ()
+        inside = PlacementProfile()
         with contextlib.suppress(WorkerError, ToolchainError):
             calls = process.profile(runs).calls
             # The least time of a step is taken even where loading was slower than predicted.

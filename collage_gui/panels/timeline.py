@@ -9,13 +9,14 @@ from PySide6.QtCore import QPointF, QSignalBlocker, Qt
 from PySide6.QtGui import QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
 
-from collage_engine.drawing.timeline import TimeBar, Timeline, timeline
-from collage_engine.records.placement import whole_models
+from collage_engine.drawing.timeline import TimeBar, Timeline, against, timeline
+from collage_engine.records.placement import Placement, whole_models
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.layers import Winnable, left_to_win, outside_us
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
+from collage_gui.document.shown import Shown
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, plain_tip, text_label, tool_button
@@ -24,6 +25,7 @@ EMPTY = "No placement has been timed yet: a run shows here what each layer takes
 NOT_PROFILED = "The layers of this placement were not timed: its partitions are shown."
 NEAREST = 2e-3
 """Share of the run that the widest zoom shows; chosen."""
+ABOUT_COMPARE = "Show below it the placement that numbers are compared with"
 ABOUT_WIN = (
     "What another toolchain is known to take less for just these nodes, in its own run of the "
     "whole model or as a candidate; conversions that it needs are not counted"
@@ -44,6 +46,9 @@ class TimelinePanel(QWidget):
         self._is_stale = True
         self.summary = text_label(look="quiet", wraps=False)
         fit = tool_button("⤢", "timelineFit", self.fit, "Fit the run", "Show the whole run")
+        self.compare = tool_button("⇅", "timelineCompare", None, "Compare", ABOUT_COMPARE)
+        self.compare.setCheckable(True)
+        self.compare.toggled.connect(self.refresh)
         self.parts = RowsModel(
             [
                 Column("Costs most", self._label, width=120, stretches=True),
@@ -57,7 +62,7 @@ class TimelinePanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self._stage = QWidget()
         lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
-        head = lay_out(QHBoxLayout(), (self.summary, 1), fit)
+        head = lay_out(QHBoxLayout(), (self.summary, 1), self.compare, fit)
         left = QWidget()
         lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
         split = QSplitter(Qt.Orientation.Horizontal)
@@ -69,6 +74,7 @@ class TimelinePanel(QWidget):
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.costs.changed.connect(self.refresh)
+        document.comparison.reference_changed.connect(self.refresh)
         document.selection.changed.connect(self._show_selection)
         theme.changed.connect(self.refresh)
 
@@ -83,22 +89,36 @@ class TimelinePanel(QWidget):
         self._is_stale = not self.isVisible()
         if self._is_stale:
             return
-        now = self.document.placement.shown
+        document, now = self.document, self.document.placement.shown
         placement = now.placement if now is not None else None
-        if placement is None:
-            self.summary.setText(EMPTY)
-            self.shown = None
+        self.shown, parts = None, []
+        compared = document.compared
+        self.compare.setVisible(compared is not None and bool(compared.placement.layers))
+        if placement is not None:
+            known, run = document.costs.candidates, document.runs.shown_or_last()
+            alone = whole_models(run, known, document.operators.count) if run else ()
+            parts = left_to_win(placement, known.values(), alone)
+            self._arrange(placement, compared)
         else:
-            self.shown = timeline(self.document.operators, placement)
-            rest_us = outside_us(placement)
-            texts = [f"{time_text(self.shown.end_us)} in {counted(len(placement.layers), 'layer')}"]
-            if rest_us and placement.layers:
-                texts.append(f"{time_text(rest_us)} of it outside of partitions")
-            self.summary.setText(" · ".join(texts) if placement.layers else NOT_PROFILED)
-        known, run = self.document.costs.candidates, self.document.runs.shown_or_last()
-        alone = whole_models(run, known, self.document.operators.count) if run else ()
-        self.parts.set_rows(left_to_win(placement, known.values(), alone) if placement else ())
+            self.summary.setText(EMPTY)
+        self.parts.set_rows(parts)
         self._draw()
+
+    def _arrange(self, placement: Placement, compared: Shown | None) -> None:
+        """Arrange the placement, over the one that it is compared with where that is wanted."""
+        graph, rest_us = self.document.operators, outside_us(placement)
+        texts = [time_text(placement.measured_us), counted(len(placement.layers), "layer")]
+        if rest_us:
+            texts.append(f"{time_text(rest_us)} outside of partitions")
+        if not placement.layers:
+            texts = [NOT_PROFILED]
+        if compared is None or self.compare.isHidden() or not self.compare.isChecked():
+            self.shown = timeline(graph, placement)
+        else:
+            self.shown = against(graph, placement, compared.placement)
+            below = f"below {compared.title}, {time_text(compared.placement.measured_us)}"
+            texts = [texts[0], below, "blue is faster than the other, orange slower"]
+        self.summary.setText(" · ".join(texts))
 
     def fit(self) -> None:
         """Show the whole run."""

@@ -20,6 +20,7 @@ from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
 from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.trial_job import PlacementProfile
 from tests.support.artifact_cases import MNIST, cover_in_turn
 from tests.support.written import written
 
@@ -122,7 +123,7 @@ def test_a_placement_of_one_partition_shows_the_layers_inside(tmp_path, name):
         process.load()
         calls = process.profile(9).calls
         assert wants_layers(process.built) == (name != "tvm"), "TVM's kernels are calls themselves"
-        inside = process.layers_inside(9) if name != "tvm" else ()
+        inside = process.layers_inside(9) if name != "tvm" else PlacementProfile()
         layers = layer_times(model.graph, process.built, calls, inside, 1000.0)
     computed = [one for one in layers if one.operators]
     assert len(computed) > 4 and sum(one.us for one in computed) > 0.0

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from PySide6.QtCore import QPointF, Qt
 
+from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
 
 
@@ -93,3 +94,24 @@ def test_the_dearest_parts_stand_beside_it(profiled) -> None:
     panel.table.show_row(0)
     held = page.document.operators.whole_nodes(rows[0].layer.nodes)
     assert page.document.selection.operators == held
+
+
+def test_of_two_placements_over_each_other_layers_differ_in_colour(profiled) -> None:
+    _, page, panel = profiled
+    graph, placement = page.document.operators, page.document.placement.shown.placement
+    first, *rest = placement.layers
+    slower = msgspec.structs.replace(first, us=2 * first.us)
+    parts = [msgspec.structs.replace(part, in_place_us=None) for part in placement.partitions]
+    other = msgspec.structs.replace(
+        placement, layers=(slower, *rest), partitions=tuple(parts), measured_us=90.0
+    )
+    shown = against(graph, placement, other)
+    rows = len(panel.shown.rows)
+    assert len(shown.rows) == 2 * rows and shown.rows[rows].endswith("compared")
+    layers = [bar for bar in shown.bars if bar.kind == "layer" and bar.operators]
+    above = [bar.ratio for bar in layers if bar.row < rows]
+    below = [bar.ratio for bar in layers if bar.row >= rows]
+    assert above[0] < 1.0 < below[0] and above[1:] == below[1:] == [1.0] * (len(above) - 1)
+    fills = [bar_colour(bar, "#ffffff", "#888888") for bar in layers]
+    assert len({fills[0], fills[len(above)], "#888888"}) == 3
+    assert fills[1] == "#888888", "it takes the same in both"

@@ -12,7 +12,7 @@ from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
-from collage_engine.trials.trial_job import KernelTime
+from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.layers import by_layer, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
 
@@ -66,9 +66,22 @@ def said(graph, *us):
     return json.dumps({"symbol": "p1_onednn", "plan": plan, "steps": steps})
 
 
+def inside(*answers: str, us: float = 25.0) -> PlacementProfile:
+    """What the process of the layers gave, in which oneDNN's call took so long."""
+    calls = (KernelTime(kernel="p1_onednn", us=us),)
+    return PlacementProfile(calls=calls, inside=answers)
+
+
+def test_layers_of_a_moment_in_which_the_machine_was_faster_are_scaled():
+    graph = named_chain()
+    answers = inside(said(graph, 4.0, 3.0), us=10.0)
+    layers = layer_times(graph, built(graph), CALLS, answers, 100.0)
+    assert [one.us for one in layers][3:] == pytest.approx([8.0, 6.0, 6.0])
+
+
 def test_layers_have_their_own_times_and_add_up_to_the_whole_run():
     graph = named_chain()
-    layers = layer_times(graph, built(graph), CALLS, [said(graph, 12.0, 5.0)], 42.0)
+    layers = layer_times(graph, built(graph), CALLS, inside(said(graph, 12.0, 5.0)), 42.0)
     assert [(one.name, one.partition, one.operators) for one in layers] == [
         ("conv", 0, (0,)),
         ("relu", 0, (1,)),
@@ -85,14 +98,14 @@ def test_layers_have_their_own_times_and_add_up_to_the_whole_run():
 
 def test_a_profile_that_took_longer_than_the_run_counts_with_its_shares():
     graph = named_chain()
-    layers = layer_times(graph, built(graph), CALLS, [said(graph, 30.0, 10.0)], 18.0)
+    layers = layer_times(graph, built(graph), CALLS, inside(said(graph, 30.0, 10.0)), 18.0)
     assert sum(one.us + one.gap_us for one in layers) == pytest.approx(18.0)
     assert [one.us for one in layers] == pytest.approx([5.0, 2.0, 1.0, 7.5, 2.5])
 
 
 def test_what_a_runtime_says_nothing_of_is_one_layer():
     graph = named_chain()
-    layers = layer_times(graph, built(graph), CALLS, [], 100.0)
+    layers = layer_times(graph, built(graph), CALLS, inside(), 100.0)
     assert [(one.name, one.us, one.operators) for one in layers][-1] == ("p1_onednn", 20.0, (2, 3))
 
 
@@ -115,7 +128,7 @@ def placement(*layers: LayerTime) -> Placement:
 
 def profiled() -> Placement:
     graph = named_chain()
-    return placement(*layer_times(graph, built(graph), CALLS, [said(graph, 12.0, 5.0)], 42.0))
+    return placement(*layer_times(graph, built(graph), CALLS, inside(said(graph, 12.0, 5.0)), 42.0))
 
 
 def test_spans_lie_one_after_the_other_and_end_with_the_run():
