@@ -46,9 +46,9 @@ log = logging.getLogger(__name__)
 GRACE_S = END_S
 """Seconds that a candidate may run past the deadline, once begun: as long as a child may take to
 end."""
-GROUPS_AHEAD = 16
-"""Groups of candidates whose kernels are compiled at once; chosen: a second's work for two
-processors (those of a MobileNetV2), beside which starting the processes takes nothing."""
+GROUPS_AHEAD = 8
+"""Groups of candidates that are compiled at once; chosen: a second's work for two processors (those
+of a MobileNetV3), beside which starting the processes takes nothing."""
 BLOATED_SHARE = 0.5
 """Share of its own limit from which on a child is replaced between groups: what comes next may take
 as much again."""

@@ -27,6 +27,7 @@ from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, ca
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from collage_engine.support.files import write_npz
+from collage_engine.support.text import counted
 from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
@@ -280,7 +281,7 @@ class PlacementProcess:
 
             self.built = call_again(attempt)
             self.folder = self._module_folder
-            log.info("built in %.2f s: %s", time.monotonic() - began, self.contender.title)
+            self._log(f"built in {time.monotonic() - began:.2f} s")
         except (Cancelled, ModelError):
             raise
         except CollageError as error:
@@ -308,7 +309,7 @@ class PlacementProcess:
         try:
             errors: OutputErrors = self._open(cancelled)
             self.load_s = time.monotonic() - began
-            log.info("loaded in %.2f s: %s", self.load_s, self.contender.title)
+            self._log(f"loaded in {self.load_s:.2f} s")
             self._bench.faults.runs(self.toolchains)
             skipped = self._bench.unchecked
             checked = [each for name, each in errors.by_output.items() if name not in skipped]
@@ -329,6 +330,10 @@ class PlacementProcess:
     def toolchains(self) -> tuple[str, ...]:
         """Return the toolchains that compile its partitions, in their order."""
         return tuple(dict.fromkeys(part.instance.toolchain for part in self.contender.cover))
+
+    def _log(self, what: str) -> None:
+        partitions = counted(len(self.contender.cover), "partition")
+        log.info("%s: %s, %s", what, self.contender.title, partitions)
 
     def _may_be_tried(self) -> bool:
         """Tell whether none of its toolchains is out of the run; else ``failure`` says so."""
