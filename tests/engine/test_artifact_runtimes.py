@@ -154,6 +154,24 @@ print("both")
         assert done.stdout.strip() == "both", done.stderr
 
 
+def test_an_artifact_runs_in_a_program_that_uses_onnx_runtime_itself(artifacts, site, tmp_path):
+    """The program has made the process's environment of ONNX Runtime, by the same library."""
+    code = """
+import ctypes, os, sys
+folder = sys.argv[1]
+library = ctypes.CDLL(folder + "/libonnxruntime.so.1")
+library.OrtGetApiBase.restype = ctypes.POINTER(ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32))
+table = ctypes.cast(library.OrtGetApiBase()[0](18), ctypes.POINTER(ctypes.c_void_p))
+make = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p)(table[3])
+assert make(3, b"own", ctypes.addressof(ctypes.c_void_p())) is None  # OrtApi.CreateEnv
+sys.path.insert(0, folder + "/loader")
+import run_artifact
+sys.exit(run_artifact.main([folder]))
+"""
+    done = run_bare(site, "-c", code, str(artifacts("onnxruntime")), cwd=tmp_path)
+    assert done.returncode == 0 and "agrees" in done.stdout, done.stderr
+
+
 def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():
     tvm, ort, blas = (ToolchainInstance(toolchain=n) for n in ("tvm", "onnxruntime", "openblas"))
     assert may_spin([candidate_on(tvm, (0,)), candidate_on(tvm, (1,))])

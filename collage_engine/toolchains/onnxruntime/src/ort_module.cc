@@ -252,12 +252,30 @@ class OrtModule : public PlanModule {
 
  private:
   void Open(const json::Object& plan, const GivenWeights& model) {
+    const Environment& environment = Environment::Instance(threads_, spin_);
+    shared_pool_ = environment.Fits(threads_, spin_);
+    try {
+      OpenSession(plan, model, environment);
+    } catch (const ffi::Error&) {
+      // A program that uses ONNX Runtime itself has made the process's environment, without a pool to share.
+      if (!shared_pool_) throw;
+      shared_pool_ = false;
+      OpenSession(plan, model, environment);
+    }
+    for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
+    for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
+    void* memory = stream_ ? device_memory_.get() : environment.memory();
+    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, memory);
+    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, memory);
+    values_.assign(arguments_.size(), nullptr);
+    run_ = OrtApi::Instance().Function<RunFunction>(kRun);
+  }
+
+  void OpenSession(const json::Object& plan, const GivenWeights& model, const Environment& environment) {
     const OrtApi& api = OrtApi::Instance();
-    Environment& environment = Environment::Instance(threads_, spin_);
     OrtHandle options(kReleaseSessionOptions);
     api.Call(kCreateSessionOptions, options.out());
     api.Call(kSetInterOpNumThreads, options.get(), 1);
-    shared_pool_ = environment.Fits(threads_, spin_);
     if (shared_pool_) {
       api.Call(kDisablePerSessionThreads, options.get());
     } else {
@@ -296,13 +314,6 @@ class OrtModule : public PlanModule {
     } catch (const ffi::Error&) {
       open("0");
     }
-    for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
-    for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
-    void* memory = stream_ ? device_memory_.get() : environment.memory();
-    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, memory);
-    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, memory);
-    values_.assign(arguments_.size(), nullptr);
-    run_ = api.Function<RunFunction>(kRun);
   }
 
   // How the names of files begin that the session writes its profile to.
