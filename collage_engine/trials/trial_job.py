@@ -139,7 +139,7 @@ def load_model(request: OpenPlacement, sample: dict[str, np.ndarray], number: in
     ]
     outputs = [{"name": name, "shape": None, "dtype": dtype} for name, dtype in request.outputs]
     manifest = {"device": kind_of(request), "inputs": inputs, "outputs": outputs}
-    return Model(Path(request.module).parent, manifest, number > 0, sample)
+    return Model(Path(request.module).parent, manifest, number > 0)
 
 
 def kind_of(request: OpenPlacement) -> str:

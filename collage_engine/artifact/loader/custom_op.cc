@@ -117,7 +117,6 @@ class Kernel {
  public:
   explicit Kernel(Table api)
       : api_(api),
-        before_(collage::PrivateRegions()),
         model_(OwnArtifact().folder, OwnArtifact().manifest) {
     for (const Value& value : OwnArtifact().inputs) {
       inputs_.push_back(collage::NewTensor(value.shape, ffi::StringToDLDataType(ffi::String(value.dtype))));
@@ -141,8 +140,6 @@ class Kernel {
       const char* from = static_cast<const char*>(outputs[i].data_ptr()) + outputs[i].byte_offset();
       std::memcpy(data, from, ffi::GetDataSize(outputs[i]));
     }
-    collage::UseHugePages(before_);  // its memory is there after the first run
-    before_.clear();
   }
 
  private:
@@ -171,7 +168,6 @@ class Kernel {
   }
 
   Table api_;
-  std::vector<collage::Region> before_;
   collage::Model model_;
   std::vector<ffi::Tensor> inputs_;
   std::mutex mutex_;

@@ -15,8 +15,6 @@
 // An artifact is code: run it only if you trust its author. Before anything is loaded the SHA-256 of
 // its files is compared with the manifest's (artifact.h), as run_artifact.py does.
 //
-// After its first run the model's memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0.
-//
 // An artifact for an NVIDIA device also needs -ltvm_runtime_cuda, and the CUDA runtime it names.
 //
 // (--no-as-needed: nothing here refers to libtvm_runtime by symbol, loading it registers the VM.)
@@ -117,10 +115,8 @@ bool Run(const std::string& folder) {
   const std::string truth = ReadFile(folder + "/sample_output.npz");
   std::vector<ffi::Tensor> inputs;
   for (const Value& value : ValuesOf(manifest, "inputs")) inputs.push_back(MakeInput(value, given));
-  const std::vector<Region> before = PrivateRegions();
-  const Model model(folder, manifest);
+  Model model(folder, manifest);
   const ffi::Any result = model.Call(model.Place(inputs));
-  UseHugePages(before);
   const std::vector<ffi::Tensor> outputs = model.Outputs(result);
   const std::vector<Value> expected = ValuesOf(manifest, "outputs");
   if (expected.size() != outputs.size()) Fail("the model returned another number of outputs");

@@ -20,8 +20,8 @@ of ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such c
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once; so is
 load("DIR") of an artifact that was made for throughput.
 
-Loading runs the sample once, then puts what the model holds in memory on huge pages where the
-system leaves them to programs. COLLAGE_HUGE_PAGES=0 in the environment leaves both out.
+After its second run a model's memory is put on huge pages where the system leaves them to programs,
+unless COLLAGE_HUGE_PAGES=0 is in the environment.
 
 An artifact is code: run it only if you trust its author. Before a module is loaded, the
 SHA-256 of every file beside it is compared with its manifest's. A person who can change a file can
@@ -505,26 +505,18 @@ class Model(Called):
         folder: The artifact, which was ``opened`` after its environment was set.
         manifest: Its manifest.
         private: Whether its module must be another file than that of an earlier instance.
-        sample: The inputs that it runs on before its memory is on huge pages; None: those of its
-            own sample.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        manifest: dict[str, Any],
-        private: bool = False,
-        sample: Mapping[str, Any] | None = None,
-    ) -> None:
+    def __init__(self, folder: Path, manifest: dict[str, Any], private: bool = False) -> None:
         self.manifest = manifest
         start = time.perf_counter()
-        resident = resident_bytes()
+        self._resident = resident_bytes()
         kind = self.manifest.get("device", "cpu")
         load_runtime(folder, kind)
         import tvm_ffi
 
         self._on_host = kind == "cpu"
-        before = private_regions() if self._on_host else []
+        self._before = private_regions() if self._on_host else []
         os.environ[WEIGHTS_FOLDER] = str(folder)
         with module_file(folder, private) as module:
             library = tvm_ffi.load_module(str(module))
@@ -547,13 +539,10 @@ class Model(Called):
         """Without the check of the files and the first run."""
         self.first_result_seconds: float | None = None
         """Loading and the first run, which may take longer than later ones; None: none was."""
-        if before:  # its memory is there after the first run
-            sample = read_sample(folder, manifest)[0] if sample is None else sample
-            self.invoke(self.bind(sample))
-            use_huge_pages(before)
-        self.memory_bytes = max(0, resident_bytes() - resident)
-        """What loading it added to the process's resident memory, with the runtimes where it was
-        the first."""
+        self._is_warm = False
+        self.memory_bytes = 0
+        """What loading it and its first run added to the process's resident memory, with the
+        runtimes where it was the first."""
 
     def bind(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Copy inputs into the model's own tensors; return these, in the model's order."""
@@ -581,13 +570,18 @@ class Model(Called):
 
     def invoke(self, tensors):
         """Run the module on bound inputs, and wait until the device is done."""
-        if self.first_result_seconds is not None and self._on_host:
+        if self._is_warm and self._on_host:
             return self.main(*tensors)
         start = time.perf_counter()
         result = self.main(*tensors)
         self.wait()
         if self.first_result_seconds is None:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
+            self.memory_bytes = max(0, resident_bytes() - self._resident)
+        elif not self._is_warm:
+            self._is_warm = True
+            if self._before:  # a program that calls once would pay for what others gain later
+                use_huge_pages(self._before)
         return result
 
     def _outputs(self, inputs):
