@@ -12,7 +12,13 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.lowering.build import may_spin
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.runtime import builder
-from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn, run_cpp
+from tests.support.artifact_cases import (
+    MNIST,
+    artifact_maker,
+    artifact_of,
+    cover_in_turn,
+    run_cpp,
+)
 from tests.support.bare_python import run_bare
 from tests.support.command import python
 from tests.support.covers import candidate_on
@@ -170,6 +176,20 @@ sys.exit(run_artifact.main([folder]))
 """
     done = run_bare(site, "-c", code, str(artifacts("onnxruntime")), cwd=tmp_path)
     assert done.returncode == 0 and "agrees" in done.stdout, done.stderr
+
+
+def test_openvino_runs_a_models_own_file_beside_an_artifact_on_it(artifacts):
+    code = """
+import sys
+import numpy as np
+from collage_engine.artifact.loader.run_artifact import OwnFile, load, read_sample
+model = load(sys.argv[1])
+inputs, (truth,) = read_sample(sys.argv[1], model.manifest)
+for outputs in (model(inputs), OwnFile(sys.argv[2], "openvino", 1)(inputs)):
+    np.testing.assert_allclose(outputs[0], truth, atol=1e-5 * abs(truth).max())
+"""
+    done = python(code, artifacts("openvino"), MNIST)
+    assert done.returncode == 0, done.stderr
 
 
 def test_threads_spin_unless_two_runtimes_have_threads_of_their_own():

@@ -720,13 +720,20 @@ class OwnFile:
     def _openvino(self):
         import numpy as np
         import openvino
+        from openvino.frontend import FrontEndManager
 
+        # The package uses a copy that an artifact has loaded before, which reads no ONNX itself.
+        (reader,) = Path(openvino.__file__).parent.glob("libs/libopenvino_onnx_frontend.so*")
+        manager = FrontEndManager()
+        manager.register_front_end("onnx", str(reader))
+        frontend = manager.load_by_framework("onnx")
+        model = frontend.convert(frontend.load(str(self._file)))
         settings = {
             "INFERENCE_NUM_THREADS": self._threads,
             "INFERENCE_PRECISION_HINT": "f32",
             "PERFORMANCE_HINT": "LATENCY",
         }
-        compiled = openvino.Core().compile_model(self._file, "CPU", settings)
+        compiled = openvino.Core().compile_model(model, "CPU", settings)
         request = compiled.create_infer_request()
 
         def run(inputs):
