@@ -25,7 +25,7 @@ from tests.support.caches import fresh_cache
 from tests.support.command import collage, python, started
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
-from tests.support.whole_number_cases import dynamic_linear
+from tests.support.whole_number_cases import case
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -310,7 +310,7 @@ np.savez(sys.argv[3], *(model({"x": value})[0] for value in inputs.values()))
 @pytest.mark.parametrize("toolchains", [None, "onnxruntime", "tvm", "openvino"])
 def test_a_linear_layer_over_whole_numbers_is_right_on_other_inputs(toolchains, cache, tmp_path):
     """On processors without VNNI, too, where products of 8 bits saturate in some kernels."""
-    model = dynamic_linear()
+    model = case("dynamic linear")
     onnx.save(model, tmp_path / "m.onnx")
     limit = f"--toolchains {toolchains}" if toolchains else ""
     done = collage(

@@ -17,17 +17,17 @@ from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.openvino.reading import saturates
 from tests.support.toolchain_cases import available, default_instance
-from tests.support.whole_number_cases import CASES, full_range_inputs
+from tests.support.whole_number_cases import CASES, case, full_range_inputs
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", ["onnxruntime", "tvm"])
-def test_every_candidate_is_right(name: str, case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("toolchain_name", ["onnxruntime", "tvm"])
+def test_every_candidate_is_right(toolchain_name: str, name: str, tmp_path: Path) -> None:
     """True values are exact sums, so that no kernel that saturates passes, and none is refused
     that is right."""
-    model = import_onnx(CASES[case](), evaluate=run_onnx)
+    model = import_onnx(case(*CASES[name]), evaluate=run_onnx)
     values = TrueValues.record(model, full_range_inputs(model), tmp_path)
-    toolchain = available(registry.get(name))
+    toolchain = available(registry.get(toolchain_name))
     instance = default_instance(toolchain)
     graph = model.graph
     found = list(enumerate_candidates(graph, [source_of(graph, toolchain, instance)]))
@@ -37,12 +37,12 @@ def test_every_candidate_is_right(name: str, case: str, tmp_path: Path) -> None:
         with compile_function(function) as compiled:
             outputs = compiled.run(values.inputs_of(function))
         check(function, outputs, values.outputs_of(function))
-    own = case.startswith("own") or case == "dynamic convolution"
-    assert taken or (name == "tvm" and own)
+    own = name.startswith("own") or name == "dynamic convolution"
+    assert taken or (toolchain_name == "tvm" and own)
 
 
 @pytest.mark.parametrize(
-    ("case", "wrong"),
+    ("name", "wrong"),
     [
         ("around MatMul", True),
         ("around MatMul int8", True),
@@ -53,12 +53,12 @@ def test_every_candidate_is_right(name: str, case: str, tmp_path: Path) -> None:
         ("ties", False),
     ],
 )
-def test_a_toolchain_that_saturates_is_refused_by_its_rule(case: str, wrong: bool) -> None:
+def test_a_toolchain_that_saturates_is_refused_by_its_rule(name: str, wrong: bool) -> None:
     """Whether a sample shows it must not decide: other inputs may."""
-    models = [CASES[case](), import_onnx(CASES[case](), evaluate=run_onnx).onnx]
+    models = [case(*CASES[name]), import_onnx(case(*CASES[name]), evaluate=run_onnx).onnx]
     assert [saturates(model, ("avx2", "fma")) for model in models] == [wrong, wrong]
     assert not any(saturates(model, ("avx2", "avx_vnni")) for model in models)
-    if case == "around values int8":
+    if name == "around values int8":
         return  # it has no weights
     for model in models:
         for tensor in model.graph.initializer:

@@ -1,4 +1,4 @@
-"""Windows with scripted engines, and fixtures that fail a test which leaves something behind."""
+"""Windows on recorded data, and fixtures that fail a test which leaves something behind."""
 
 # ruff: noqa: E402 — the environment and the path are set before Qt and the helpers load
 
@@ -34,10 +34,10 @@ from collage_gui.theme import Theme
 LIMIT_MS = 100_000
 
 
-def scripted(*options: str) -> Connection:
-    """A connection to the scripted engine."""
+def played(*options: str) -> Connection:
+    """A connection to the real service on recorded data."""
     return Connection(
-        "command", " ".join([sys.executable, str(HERE / "scripted_engine.py"), *options])
+        "command", " ".join([sys.executable, str(HERE / "recorded_engine.py"), *options])
     )
 
 
@@ -80,7 +80,7 @@ class Driver:
     def model(self, name: str = "small.onnx") -> str:
         path = self.folder / name
         if not path.exists():
-            path.write_bytes(b"not read by the scripted engine")
+            path.write_bytes(b"not read by an engine that plays")
         return str(path)
 
     def open(self, name: str = "small.onnx") -> DocumentWindow:
@@ -120,12 +120,12 @@ class Driver:
 
 @pytest.fixture
 def drive(qtbot, tmp_path, monkeypatch) -> Iterator[Callable[..., Driver]]:
-    """``drive("--slow", "0.1")``: a window with a scripted engine of these options."""
+    """``drive("--slow", "0.1")``: a window with an engine that plays with these options."""
     monkeypatch.setenv("COLLAGE_EXPLORER_RECOVERY", str(tmp_path / "recovery"))
     made: list[Driver] = []
 
     def make(*options: str, start: bool = True, ready: bool = True) -> Driver:
-        driver = Driver(qtbot, tmp_path, scripted(*options))
+        driver = Driver(qtbot, tmp_path, played(*options))
         made.append(driver)
         return driver.start(ready) if start else driver
 

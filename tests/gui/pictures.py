@@ -1,7 +1,7 @@
 """Pictures of the desktop in every state: the README's, and what a designer looks at.
 
 ``QT_QPA_PLATFORM=offscreen python tests/gui/pictures.py DIR [--real MODEL]``. With ``--real``
-the true engine runs the model; otherwise the scripted engine tells a story from canned data.
+the true engine runs the model; otherwise it plays a recorded run.
 """
 
 # ruff: noqa: E402 — the environment and the path are set before Qt and the helpers load
@@ -29,9 +29,9 @@ from collage_gui.theme import Theme
 SIZE = (1600, 1000)
 
 
-def scripted(*options: str) -> Connection:
+def played(*options: str) -> Connection:
     return Connection(
-        "command", " ".join([sys.executable, str(HERE / "scripted_engine.py"), *options])
+        "command", " ".join([sys.executable, str(HERE / "recorded_engine.py"), *options])
     )
 
 
@@ -83,7 +83,7 @@ class Story:
 def tell(folder: Path, theme: str, real: str | None, limit_s: float) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["COLLAGE_EXPLORER_RECOVERY"] = scratch + "/recovery"
-        connection = Connection() if real else scripted("--model", "resnet", "--slow", "0.05")
+        connection = Connection() if real else played("--slow", "0.05")
         model = real or scratch + "/resnet50.onnx"
         large = scratch + "/large-10k.onnx"
         for path in (model, large):

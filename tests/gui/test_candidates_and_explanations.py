@@ -28,17 +28,13 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     page.panels.node.candidates.filter.setText("oneDNN Conv")
     shown = [model.rows[i] for i in model.order]
     assert shown and all(r.instance.toolchain == "onednn" for r in shown)
-    page.panels.node.candidates.filter.setText("invalid")
-    shown = [model.rows[i] for i in model.order]
-    assert shown and all(page.document.costs.of(r.id).state == "invalid" for r in shown)
-    assert all(page.document.costs.of(r.id).reason for r in shown)
 
 
 def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     d = drive()
     page = d.open()
     d.run(page)
-    d.question(page, [1])
+    d.question(page, [2])
     place = page.panels.node.candidates.model.place_of(lambda r: len(r.nodes) > 1)
     page.panels.node.candidates.table.selectRow(place)
     row = page.panels.node.candidates.model.rows[
@@ -46,19 +42,18 @@ def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
     ]
     assert page.document.selection.candidate == row.id
     assert page.view.marks.candidate == page.picture.drawn.scene.boxes_of(row.nodes)
-    assert page.document.selection.operators == {1}
+    assert page.document.selection.operators == {2}
 
 
 def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
-    d = drive()
+    d = drive("--refuses")
     page = d.open()
     d.run(page)
-    reshape = next(n for n, c in enumerate(page.document.operators.calls) if c.op == "reshape")
-    d.question(page, [reshape])
+    d.question(page, [page.document.operators.count - 1])
     text = page.panels.node.why.text.toPlainText()
     for word in page.document.questions.explanation.words:
         assert word in text
-    assert "oneDNN has no candidate: no pattern of onednn takes reshape." in text
+    assert "ONNX Runtime has no candidate: it takes no product here." in text
     model = page.panels.node.candidates.model
     titles = [column.title for column in model.columns]
     price, status = (model.columns[titles.index(name)] for name in ("Price", "Status"))
@@ -105,16 +100,16 @@ def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
     table.table.selectRow(0)
     row = table.model.rows[int(table.model.order[0])]
     assert page.document.selection.operators == set(row.nodes)
-    page.document.selection.select([5])
+    page.document.selection.select([6])
     chosen = [r.id for r in table.table.chosen()]
-    assert chosen == [page.document.placement.partition_of(5).id]
+    assert chosen == [page.document.placement.partition_of(6).id]
     items = page.panels.outline.selectedItems()
-    assert [i.data(0, Qt.ItemDataRole.UserRole) for i in items] == [5]
+    assert [i.data(0, Qt.ItemDataRole.UserRole) for i in items] == [6]
     page.panels.outline.clearSelection()
-    other = page.panels.outline._items[7]
+    other = page.panels.outline._items[9]
     other.setSelected(True)
-    assert page.document.selection.operators == {7}
-    assert page.view.marks.selected == page.picture.drawn.scene.boxes_of([7])
+    assert page.document.selection.operators == {9}
+    assert page.view.marks.selected == page.picture.drawn.scene.boxes_of([9])
     d.qtbot.keyClick(page.panels.outline, Qt.Key.Key_O)
     assert not page.panels.outline.isVisible(), "letters are the window's keys there, too"
 
@@ -153,16 +148,13 @@ def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
     d = drive()
     page = d.open()
     show_node_page(page, page.panels.node.attributes)
-    page.document.selection.select([1])
+    page.document.selection.select([2])
     d.until(lambda: page.document.questions.inside is not None)
     tree = page.panels.node.attributes.tree
     body = tree.topLevelItem(tree.topLevelItemCount() - 1)
     assert (body.text(0), body.text(1)) == ("body", "turn, go, state → on, next")
-    choice, left = body.child(0), body.child(1)
-    assert (choice.text(0), choice.text(1)) == ("If choice", "go, – → next")
-    branch = choice.child(0)
-    assert branch.text(0) == "then_branch" and branch.child(0).text(0) == "com.microsoft.Inverse"
-    assert left.text(1) == "2 nodes more, which are not listed"
+    inside = [(body.child(at).text(0), body.child(at).text(1)) for at in range(body.childCount())]
+    assert inside[0][0] == "Mul" and inside[2] == ("Identity", "go → on")
     page.document.selection.select([0])
     d.until(lambda: page.document.questions.inside is not None)
     names = [tree.topLevelItem(at).text(0) for at in range(tree.topLevelItemCount())]
@@ -186,7 +178,7 @@ def test_inside_a_partition_are_relax_tensorir_and_the_plan(drive) -> None:
     code.choice.setCurrentText("Steps")
     assert code.plan.isVisible() and not code.text.isVisible()
     step = page.panels.node.code.plan.topLevelItem(1)
-    assert "brgconv" in step.text(1)
+    assert step.text(0).startswith("fused_conv2d_add_relu")
 
 
 def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
@@ -194,12 +186,12 @@ def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
     page = d.open()
     d.run(page)
     before = len(page.document.costs.candidates)
-    page.document.selection.select([3, 4])
-    assert not any(c.nodes == (3, 4) for c in page.document.costs.candidates.values())
+    page.document.selection.select([2, 3])
+    assert not any(c.nodes == (2, 3) for c in page.document.costs.candidates.values())
     d.trigger("measure")
-    d.until(lambda: any(c.nodes == (3, 4) for c in page.document.costs.candidates.values()))
+    d.until(lambda: any(c.nodes == (2, 3) for c in page.document.costs.candidates.values()))
     assert len(page.document.costs.candidates) == before + 3
-    d.until(lambda: any(r.nodes == (3, 4) for r in page.panels.node.candidates.model.rows))
+    d.until(lambda: any(r.nodes == (2, 3) for r in page.panels.node.candidates.model.rows))
 
 
 def test_chosen_rows_and_the_current_cell_are_copied(drive, qapp) -> None:

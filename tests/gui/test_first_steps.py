@@ -48,12 +48,12 @@ def start(folder: Path, tabs: int, *arguments: str) -> dict:
 
 @pytest.fixture
 def engine() -> str:
-    return f"command:{sys.executable} {HERE / 'scripted_engine.py'}"
+    return f"command:{sys.executable} {HERE / 'recorded_engine.py'}"
 
 
 def model(folder: Path, name: str = "small.onnx") -> str:
     path = folder / name
-    path.write_bytes(b"not read by the scripted engine")
+    path.write_bytes(b"not read by an engine that plays")
     return str(path)
 
 

@@ -18,7 +18,7 @@ def box_of(page, operator: int) -> int:
 
 
 def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
-    d = drive("--model", "resnet")
+    d = drive()
     page = d.open("resnet50.onnx")
     d.run(page)
     before = list(page.picture.drawn.scene.layout.places)
@@ -57,11 +57,11 @@ def test_clicking_selects_and_shift_adds(drive) -> None:
         ).toPoint()
 
     d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at(0))
-    assert page.document.selection.operators == {0}
+    assert page.document.selection.operators == {0, 1}, "a convolution and its bias"
     d.qtbot.mouseClick(
-        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(1)
+        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(2)
     )
-    assert page.document.selection.operators == {0, 1}
+    assert page.document.selection.operators == {0, 1, 2}
     d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
     assert page.document.selection.operators == frozenset()
 
@@ -84,9 +84,9 @@ def test_arrows_walk_along_edges(drive) -> None:
     page.view.setFocus()
     page.document.selection.select([0])
     d.qtbot.keyClick(page.view, Qt.Key.Key_Down)
-    assert page.document.selection.operators == {1}
+    assert page.document.selection.operators == {2}
     d.qtbot.keyClick(page.view, Qt.Key.Key_Up)
-    assert page.document.selection.operators == {0}
+    assert page.document.selection.operators == {0, 1}
 
 
 def test_search_finds_text_and_counts(drive) -> None:
@@ -117,7 +117,7 @@ def test_scopes_and_partitions_collapse_and_expand(drive) -> None:
     d.trigger("collapse_partitions")
     d.until(lambda: len(page.picture.drawn.rectangles) < full)
     groups = [b for b in page.picture.drawn.scene.display.boxes if b.kind == "group"]
-    many = [p for p in page.document.placement.shown.placement.partitions if len(p.nodes) > 1]
+    many = [p for p in page.document.placement.shown.placement.partitions if p.node_count > 1]
     assert len(groups) == len(many)
     shares = [look.share for look in page.picture.drawn.styles if look.kind == "group"]
     assert all(share is not None and 0 < share <= 1 for share in shares)

@@ -68,13 +68,13 @@ def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes
     d = drive()
     page = d.open()
     d.run(page)
-    d.question(page, [0])
+    d.question(page, [2])
     d.until(lambda: page.document.questions.candidates and not page.document.client._pending)
     document = page.document
     run = document.runs.visible[-1]
     run.candidates = msgspec.convert({"measured": 10}, type(run.candidates))
     run.seconds = {"measure": 40.0}
-    alone = next(c for c in document.questions.candidates if c.nodes == (0,))
+    alone = next(c for c in document.questions.candidates if c.nodes == (2,))
     document.costs.by_candidate.pop(alone.id)
     document.costs.candidates.pop(alone.id)
     assert measure_text(document) == "Measure 1 unmeasured candidate of exactly these (about 4 s)"

@@ -10,19 +10,25 @@ from collage_engine.records.placement import CandidateCounts
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.sentences import NO_TURN, RUN_GOES_ON
 from collage_gui.panels.progress import progress_text
+from tests.support.recorded import recorded
+
+FIRST_US = next(b.measured_us for b in recorded("resnet").runs[0].baselines if b.name == "tvm")
+"""The first answer of a run of ``resnet``."""
 
 
 def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(drive) -> None:
-    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")
     page.runs.start()
     execution = page.document.execution
     d.until(lambda: execution.provisional is not None)
     shown = page.document.placement.shown
-    assert shown.placement.measured_us == 5000.0 and shown.title == "Best so far"
-    assert "Best so far: 5.00 ms measured · 1 partition, TVM" in page.strip.best.text()
+    assert shown.placement.measured_us == FIRST_US and shown.title == "Best so far"
+    assert (
+        f"Best so far: {time_text(FIRST_US)} measured · 1 partition, TVM" in page.strip.best.text()
+    )
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
-    assert bars["Best so far"].value == 5000.0 and bars["Best so far"].strong
+    assert bars["Best so far"].value == FIRST_US and bars["Best so far"].strong
     d.until(lambda: "▸ Measure" in page.strip.steps.text())
     assert "✓ Whole models" in page.strip.steps.text() and "· Confirm" in page.strip.steps.text()
     assert page.strip.keep.isEnabled() and page.strip.cancel.isEnabled()
@@ -37,7 +43,7 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
 
 
 def test_a_pin_that_is_redone_after_the_run_brings_nothing_back_that_was_found_on_the_way(drive):
-    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")
     document = page.document
     document.selection.select([1])
@@ -53,13 +59,13 @@ def test_a_pin_that_is_redone_after_the_run_brings_nothing_back_that_was_found_o
 
 
 def test_a_faster_run_stays_on_the_screen_until_the_next_one_has_ended(drive) -> None:
-    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")
     d.run(page)
     document, panel = page.document, page.panels.runs
     d.until(lambda: document.placement.shown.title == "Run 1")
     first = document.placement.shown
-    slower = time_text(2 * first.placement.measured_us)
+    assert first.placement.measured_us < FIRST_US
     during = []
 
     def note() -> None:
@@ -73,8 +79,8 @@ def test_a_faster_run_stays_on_the_screen_until_the_next_one_has_ended(drive) ->
     d.until(lambda: document.placement.shown.title == "Run 2")
     assert len(during) > 1, "stages came after the answer"
     for run, best, bars in during:
-        assert run == first.run, "what takes twice as long is no better"
-        assert f"Best so far: {slower} measured" in best
+        assert run == first.run, "what takes longer is no better"
+        assert f"Best so far: {time_text(FIRST_US)} measured" in best
         assert bars["Run 1"] and not bars["Best so far"]
 
 
@@ -85,7 +91,7 @@ def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> No
     document = page.document
     d.until(lambda: document.placement.shown.title == "Run 1")
     document.selection.select([0])
-    page.pins.pin_never("onednn")
+    page.pins.pin_never("tvm")
     d.until(lambda: document.stale)
     page.runs.start()
     d.until(lambda: document.execution.provisional is not None)
@@ -95,7 +101,7 @@ def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> No
 
 
 def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
-    d = drive("--slow", "0.05", "--model", "resnet", "--provisional")
+    d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")
     page.runs.start()
     d.until(lambda: page.document.execution.provisional is not None)
@@ -104,7 +110,7 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     page.runs.cancel()
     d.until(lambda: not page.document.execution.running)
     shown = page.document.placement.shown
-    assert shown.placement.measured_us == 5000.0 and shown.title == "Cancelled run"
+    assert shown.placement.measured_us == FIRST_US and shown.title == "Cancelled run"
     assert panel.remark.text().startswith("The run was cancelled.")
     assert "Cancelled run" in {bar.label for bar in panel.chart.bars}
     assert not panel.delete.isVisible(), "it is not kept, so there is nothing to delete"
@@ -202,6 +208,7 @@ def test_a_run_in_which_most_toolchains_had_no_turn_says_so(drive, monkeypatch) 
     late = [
         msgspec.structs.replace(b, measured_us=None, reason=NO_TURN) if b.name == "tvm" else b
         for b in run.baselines
+        if b.name in ("tvm", "onednn")
     ]
     counts = CandidateCounts(enumerated=2923, distinct=2923, skipped=2923, unreached=2923)
     few = msgspec.structs.replace(

@@ -96,7 +96,7 @@ def test_a_run_places_all_shapes_and_the_table_switches_the_graph(drive) -> None
 
 
 def test_cancelling_ends_the_run_of_all_shapes(drive) -> None:
-    d = drive("--slow", "0.05", "--model", "resnet")
+    d = drive("--slow", "0.05")
     page = opened(d)
     page.runs.start()
     d.until(lambda: page.document.execution.running)

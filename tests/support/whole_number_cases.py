@@ -2,213 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from typing import Any
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import ModelProto
 
 from collage_engine.model.importer import ImportedModel
-from tests.zoo.net import Net
+from tests.support.written import written
 
-MICROSOFT = "com.microsoft"
-ROWS, DEPTH, COLUMNS = 4, 32, 8
-
-
-class WholeNet(Net):
-    """A net with constants over the whole range of 8 bits."""
-
-    def whole(self, dtype: str, *shape: int) -> str:
-        ends = np.iinfo(dtype)
-        return self.const(self.random.integers(ends.min, ends.max + 1, shape), dtype)
-
-    def scalar(self, value: float, dtype: Any = np.float32) -> str:
-        return self.const(np.array(value, dtype))
-
-    def microsoft(self, op: str, *inputs: str, **attributes: Any) -> str:
-        """One of the runtime's own operators."""
-        name = self.op(op, *inputs, **attributes)
-        self.nodes[-1].domain = MICROSOFT
-        return name
-
-    def made(self) -> ModelProto:
-        """The model, which also imports the runtime's operators."""
-        graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.weights)
-        imports = [helper.make_opsetid("", self.opset), helper.make_opsetid(MICROSOFT, 1)]
-        return helper.make_model(graph, opset_imports=imports, ir_version=8)
-
-    def quantised_input(self, shape: list[int]) -> tuple[str, str, str]:
-        """An input in 8 bits by its own range, with its scale and zero point."""
-        x = self.input("x", shape)
-        names = [self.fresh(what) for what in ("data", "scale", "zero")]
-        self.nodes.append(helper.make_node("DynamicQuantizeLinear", [x], names, "quantise"))
-        return names[0], names[1], names[2]
-
-    def rescaled(self, sums: str, scale: str) -> str:
-        """Sums as floats, with a bias."""
-        floats = self.op("Cast", sums, to=1)
-        factor = self.op("Mul", scale, self.scalar(0.01))
-        return self.op("Mul", floats, factor)
-
-
-def dynamic_linear(dtype: str = "int8") -> ModelProto:
-    """A linear layer as ``quantize_dynamic`` writes it."""
-    net = WholeNet("dynamic_linear")
-    data, scale, zero = net.quantised_input([ROWS, DEPTH])
-    weight = net.whole(dtype, DEPTH, COLUMNS)
-    offset = net.scalar(0 if dtype == "int8" else 128, dtype)
-    sums = net.op("MatMulInteger", data, weight, zero, offset)
-    y = net.op("Add", net.rescaled(sums, scale), net.vector(COLUMNS))
-    net.output(y)
-    return net.made()
-
-
-def integer_product(given: str = "uint8", dtype: str = "int8") -> ModelProto:
-    net = WholeNet("integer_product")
-    a = net.input("a", [ROWS, DEPTH], given)
-    net.output(net.op("MatMulInteger", a, net.whole(dtype, DEPTH, COLUMNS)), "int32")
-    return net.made()
-
-
-def dynamic_convolution() -> ModelProto:
-    net = WholeNet("dynamic_convolution")
-    data, scale, zero = net.quantised_input([1, 12, 9, 9])
-    sums = net.op(
-        "ConvInteger", data, net.whole("uint8", 6, 12, 3, 3), zero, net.scalar(128, "uint8")
-    )
-    net.output(net.rescaled(sums, scale))
-    return net.made()
-
-
-def quantised_product(given: str = "uint8", dtype: str = "int8") -> ModelProto:
-    net = WholeNet("quantised_product")
-    a = net.input("a", [ROWS, DEPTH], given)
-    zero = net.scalar(120 if given == "uint8" else 0, given)
-    scales = net.const(np.linspace(0.01, 0.03, COLUMNS, dtype=np.float32))
-    zeros = net.const(np.full(COLUMNS, 0 if dtype == "int8" else 128), dtype)
-    weight = net.whole(dtype, DEPTH, COLUMNS)
-    step = net.scalar(5)
-    net.output(
-        net.op("QLinearMatMul", a, net.scalar(0.1), zero, weight, scales, zeros, step, zero), given
-    )
-    return net.made()
-
-
-def quantised_convolution(given: str = "uint8") -> ModelProto:
-    net = WholeNet("quantised_convolution")
-    a = net.input("a", [1, 12, 9, 9], given)
-    zero = net.scalar(120 if given == "uint8" else 0, given)
-    scales = net.const(np.linspace(0.01, 0.03, 6, dtype=np.float32))
-    weight, zeros = net.whole("int8", 6, 12, 3, 3), net.const(np.zeros(6), np.int8)
-    bias = net.const(net.random.integers(-(10**5), 10**5, 6), np.int32)
-    data = [a, net.scalar(0.1), zero]
-    net.output(
-        net.op("QLinearConv", *data, weight, scales, zeros, net.scalar(8), zero, bias), given
-    )
-    return net.made()
-
-
-def around(op: str, given: str = "uint8") -> ModelProto:
-    """A product between DequantizeLinear and QuantizeLinear, which the standard makes in floats."""
-    net = WholeNet(f"around_{op}")
-    shape = [1, 12, 9, 9] if op == "Conv" else [ROWS, DEPTH]
-    x, zero = net.input("x", shape), net.scalar(100 if given == "uint8" else 0, given)
-    data = net.op("QuantizeLinear", x, net.scalar(0.02), zero)
-    data = net.op("DequantizeLinear", data, net.scalar(0.02), zero)
-    weight = net.whole("int8", 6, 12, 3, 3) if op == "Conv" else net.whole("int8", DEPTH, COLUMNS)
-    weight = net.op("DequantizeLinear", weight, net.scalar(0.01), net.scalar(0, np.int8))
-    y = net.op("QuantizeLinear", net.op(op, data, weight), net.scalar(0.3), zero)
-    net.output(net.op("DequantizeLinear", y, net.scalar(0.3), zero))
-    return net.made()
-
-
-def around_values(second: str) -> ModelProto:
-    """A product of two values that are quantised, as those of an attention."""
-    net = WholeNet("around_values")
-    step, zero = net.scalar(0.02), net.scalar(0, second)
-
-    def held(name: str, shape: list[int]) -> str:
-        data = net.op("QuantizeLinear", net.input(name, shape), step, zero)
-        return net.op("DequantizeLinear", data, step, zero)
-
-    turned = net.op("Transpose", held("b", [COLUMNS, DEPTH]), perm=[1, 0])
-    y = net.op("MatMul", held("a", [ROWS, DEPTH]), turned)
-    y = net.op("QuantizeLinear", y, net.scalar(0.3), zero)
-    net.output(net.op("DequantizeLinear", y, net.scalar(0.3), zero))
-    return net.made()
-
-
-def ties(given: str = "uint8") -> ModelProto:
-    """Quotients of which many are halves: the standard rounds them to even numbers."""
-    net = WholeNet("ties")
-    x = net.op("Mul", net.op("Round", net.input("x", [16, 64])), net.scalar(0.5))
-    zero = net.scalar(100 if given == "uint8" else 0, given)
-    net.output(net.op("QuantizeLinear", x, net.scalar(1), zero), given)
-    return net.made()
-
-
-def own_products() -> ModelProto:
-    net = WholeNet("own_products")
-    data, scale, zero = net.quantised_input([ROWS, DEPTH])
-    weight, bias = net.whole("int8", DEPTH, COLUMNS), net.vector(COLUMNS)
-    rest = (net.scalar(0.01), zero, net.scalar(0, np.int8), bias)
-    net.output(net.microsoft("MatMulIntegerToFloat", data, weight, scale, *rest))
-    return net.made()
-
-
-def own_dynamic_product() -> ModelProto:
-    net = WholeNet("own_dynamic_product")
-    weight = net.whole("int8", DEPTH, COLUMNS)
-    rest = (net.scalar(0.01), net.scalar(0, np.int8), net.vector(COLUMNS))
-    net.output(net.microsoft("DynamicQuantizeMatMul", net.input("x", [ROWS, DEPTH]), weight, *rest))
-    return net.made()
-
-
-def own_gemm() -> ModelProto:
-    net = WholeNet("own_gemm")
-    a, zero = net.input("a", [ROWS, DEPTH], "uint8"), net.scalar(120, np.uint8)
-    weight, bias = net.whole("int8", COLUMNS, DEPTH), net.const(np.arange(COLUMNS) * 1000, np.int32)
-    rest = (net.scalar(0.01), net.scalar(0, np.int8), bias, net.scalar(5), zero)
-    net.output(net.microsoft("QGemm", a, net.scalar(0.1), zero, weight, *rest, transB=1), "uint8")
-    return net.made()
-
-
-def own_sum() -> ModelProto:
-    net = WholeNet("own_sum")
-    a, b = (net.input(name, [ROWS, DEPTH], "uint8") for name in "ab")
-    first, second = (
-        (net.scalar(0.5), net.scalar(7, np.uint8)),
-        (net.scalar(0.25), net.scalar(3, np.uint8)),
-    )
-    last = (net.scalar(1.3), net.scalar(1, np.uint8))
-    net.output(net.microsoft("QLinearAdd", a, *first, b, *second, *last), "uint8")
-    return net.made()
-
-
-CASES: dict[str, Callable[[], ModelProto]] = {
-    "dynamic linear": dynamic_linear,
-    "dynamic linear uint8": lambda: dynamic_linear("uint8"),
-    "integer product": integer_product,
-    "integer product int8": lambda: integer_product("int8"),
-    "dynamic convolution": dynamic_convolution,
-    "quantised product": quantised_product,
-    "quantised product int8": lambda: quantised_product("int8"),
-    "quantised convolution": quantised_convolution,
-    "quantised convolution int8": lambda: quantised_convolution("int8"),
-    "around MatMul": lambda: around("MatMul"),
-    "around MatMul int8": lambda: around("MatMul", "int8"),
-    "around Conv": lambda: around("Conv"),
-    "around Gemm": lambda: around("Gemm"),
-    "around values": lambda: around_values("uint8"),
-    "around values int8": lambda: around_values("int8"),
-    "ties": ties,
-    "ties int8": lambda: ties("int8"),
-    "own products": own_products,
-    "own dynamic product": own_dynamic_product,
-    "own gemm": own_gemm,
-    "own sum": own_sum,
+TURNED = "float[4,32] x) => (float[4,8] y) { data, scale, zero = DynamicQuantizeLinear(x)"
+"""A linear layer's input in 8 bits by its own range."""
+BY_RANGE = "QuantizeLinear(x, s002, offset) d = DequantizeLinear(q, s002, offset)"
+AROUND = "r = QuantizeLinear(p, s03, offset) y = DequantizeLinear(r, s03, offset)"
+OWN = "com.microsoft"
+TEXTS = {
+    "dynamic linear": f"{TURNED} sums = MatMulInteger(data, w, zero, w_zero) "
+    "floats = Cast<to = 1>(sums) f = Mul(scale, s001) p = Mul(floats, f) y = Add(p, bias) }",
+    "integer product": "GIVEN[4,32] a) => (int32[4,8] y) { y = MatMulInteger(a, w) }",
+    "dynamic convolution": "float[1,12,9,9] x) => (float[1,6,7,7] y) { "
+    "data, scale, zero = DynamicQuantizeLinear(x) sums = ConvInteger(data, k_uint8, zero, s128) "
+    "floats = Cast<to = 1>(sums) f = Mul(scale, s001) y = Mul(floats, f) }",
+    "quantised product": "GIVEN[4,32] a) => (GIVEN[4,8] y) "
+    "{ y = QLinearMatMul(a, s01, offset, w, scales, w_zeros, s5, offset) }",
+    "quantised convolution": "GIVEN[1,12,9,9] a) => (GIVEN[1,6,7,7] y) "
+    "{ y = QLinearConv(a, s01, offset, k, scales_6, zeros_6, s8, offset, bias_6) }",
+    # The standard makes what lies between DequantizeLinear and QuantizeLinear in floats.
+    "around MatMul": f"float[4,32] x) => (float[4,8] y) {{ q = {BY_RANGE} "
+    f"m = DequantizeLinear(w, s001, zero_8) p = MatMul(d, m) {AROUND} }}",
+    "around Gemm": f"float[4,32] x) => (float[4,8] y) {{ q = {BY_RANGE} "
+    f"m = DequantizeLinear(w, s001, zero_8) p = Gemm(d, m) {AROUND} }}",
+    "around Conv": f"float[1,12,9,9] x) => (float[1,6,7,7] y) {{ q = {BY_RANGE} "
+    f"m = DequantizeLinear(k, s001, zero_8) p = Conv(d, m) {AROUND} }}",
+    # As those of an attention.
+    "around values": f"float[4,32] x, float[8,32] z) => (float[4,8] y) {{ q = {BY_RANGE} "
+    "e = QuantizeLinear(z, s002, offset) f = DequantizeLinear(e, s002, offset) "
+    f"t = Transpose<perm = [1, 0]>(f) p = MatMul(d, t) {AROUND} }}",
+    # Quotients of which many are halves: the standard rounds them to even numbers.
+    "ties": "float[16,64] x) => (GIVEN[16,64] y) "
+    "{ r = Round(x) h = Mul(r, s05) y = QuantizeLinear(h, s1, offset) }",
+    "own products": f"{TURNED} "
+    f"y = {OWN}.MatMulIntegerToFloat(data, w, scale, s001, zero, zero_8, bias) }}",
+    "own dynamic product": "float[4,32] x) => (float[4,8] y) "
+    f"{{ y = {OWN}.DynamicQuantizeMatMul(x, w, s001, zero_8, bias) }}",
+    "own gemm": "uint8[4,32] a) => (uint8[4,8] y) "
+    f"{{ y = {OWN}.QGemm<transB = 1>(a, s01, offset, w_t, s001, zero_8, bias_8, s5, offset) }}",
+    "own sum": "uint8[4,32] a, uint8[4,32] b) => (uint8[4,8] y) "
+    f"{{ y = {OWN}.QLinearAdd(a, s05, z7, b, s025, z3, s13, z1) }}",
 }
-"""By name what makes the model."""
+"""By name what the model is; GIVEN stands for the type of its values."""
+FACTORS = {"s001": 0.01, "s002": 0.02, "s01": 0.1, "s025": 0.25, "s03": 0.3, "s05": 0.5}
+FACTORS |= {"s1": 1.0, "s13": 1.3, "s5": 5.0, "s8": 8.0}
+
+
+def whole(dtype: str, *shape: int) -> np.ndarray:
+    """Numbers over the whole range of 8 bits."""
+    ends = np.iinfo(dtype)
+    return np.random.default_rng(shape).integers(ends.min, ends.max + 1, shape, dtype)
+
+
+def case(name: str, given: str = "uint8", dtype: str = "int8") -> ModelProto:
+    """Return the model of a name, for values and weights of these types."""
+    middle = 120 if "quantised" in name or "gemm" in name else 100
+    constants: dict[str, Any] = {n: np.float32(value) for n, value in FACTORS.items()} | {
+        "offset": np.array(middle if given == "uint8" else 0, given),
+        "w": whole(dtype, 32, 8),
+        "w_t": whole(dtype, 8, 32),
+        "w_zero": np.array(0 if dtype == "int8" else 128, dtype),
+        "w_zeros": np.full(8, 0 if dtype == "int8" else 128, dtype),
+        "k": whole("int8", 6, 12, 3, 3),
+        "k_uint8": whole("uint8", 6, 12, 3, 3),
+        "s128": np.uint8(128),
+        "scales": np.linspace(0.01, 0.03, 8, dtype=np.float32),
+        "scales_6": np.linspace(0.01, 0.03, 6, dtype=np.float32),
+        "zero_8": np.int8(0),
+        "zeros_6": np.zeros(6, np.int8),
+        "bias": np.linspace(-0.1, 0.1, 8, dtype=np.float32),
+        "bias_6": np.linspace(-(10**5), 10**5, 6, dtype=np.int32),
+        "bias_8": np.arange(8, dtype=np.int32) * 1000,
+        **{f"z{value}": np.uint8(value) for value in (1, 3, 7)},
+    }
+    text = TEXTS[name].replace("GIVEN", given)
+    used = {n: constants[n] for n in constants if re.search(rf"\b{n}\b", text)}
+    return written(f"({text}", used, opset=17, more=f'"{OWN}": 1')
+
+
+CASES: dict[str, tuple[str, ...]] = {name: (name,) for name in TEXTS}
+CASES |= {
+    f"{name} int8": (name, "int8")
+    for name in ("quantised product", "quantised convolution", "around MatMul", "around values")
+}
+CASES |= {
+    "ties int8": ("ties", "int8"),
+    "dynamic linear uint8": ("dynamic linear", "uint8", "uint8"),
+    "integer product int8": ("integer product", "int8"),
+}
+"""By name the arguments of ``case``."""
 
 
 def full_range_inputs(model: ImportedModel, seed: int = 1) -> dict[str, np.ndarray]:
