@@ -15,6 +15,7 @@ from collage_engine.lowering import reference
 from collage_engine.lowering.definitions import by_definition
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.onnx_outer_values import with_branches
+from tests.support.written import written
 
 MICROSOFT = "com.microsoft"
 INTEGER_KERNELS = {
@@ -238,60 +239,32 @@ def test_an_lstm_that_quantises_its_inputs() -> None:
     np.testing.assert_allclose(last[0], hidden, atol=0.02)
 
 
+IN_BRANCHES = """
+(uint8[1,2] a) => (int32[1,1] y) {
+    first = own.Product(a, b)
+    y = Loop(turns, yes, first) <
+        body = body (int64 turn, bool on, int32[1,1] sum) => (bool goes_on, int32[1,1] next) {
+            chosen = If(on) <
+                then_branch = then () => (int32[1,1] inner) { inner = MatMulInteger(a, b) },
+                else_branch = other () => (int32[1,1] same) { same = Identity(sum) }
+            >
+            next = Add(sum, chosen)
+            goes_on = Identity(on)
+        }
+    >
+}
+<domain: "own", opset_import: ["": 17]> Product (p, q) => (r) { r = MatMulInteger(p, q) }
+"""
+
+
 def in_branches() -> tuple[ModelProto, dict[str, np.ndarray]]:
     """A product within an If within a Loop, and one in a local function."""
-    product = helper.make_node("MatMulInteger", ["a", "b"], ["inner"])
-    shape = [1, 1]
-    then = helper.make_graph(
-        [product], "then", [], [helper.make_tensor_value_info("inner", TensorProto.INT32, shape)]
-    )
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["sum"], ["same"])],
-        "other",
-        [],
-        [helper.make_tensor_value_info("same", TensorProto.INT32, shape)],
-    )
-    body = helper.make_graph(
-        [
-            helper.make_node("If", ["on"], ["chosen"], then_branch=then, else_branch=other),
-            helper.make_node("Add", ["sum", "chosen"], ["next"]),
-            helper.make_node("Identity", ["on"], ["goes_on"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("sum", TensorProto.INT32, shape),
-        ],
-        [
-            helper.make_tensor_value_info("goes_on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("next", TensorProto.INT32, shape),
-        ],
-    )
-    function = helper.make_function(
-        "own",
-        "Product",
-        ["p", "q"],
-        ["r"],
-        [helper.make_node("MatMulInteger", ["p", "q"], ["r"])],
-        [helper.make_opsetid("", 17)],
-    )
-    graph = helper.make_graph(
-        [
-            helper.make_node("Product", ["a", "b"], ["first"], domain="own"),
-            helper.make_node("Loop", ["turns", "yes", "first"], ["y"], body=body),
-        ],
-        "g",
-        [helper.make_tensor_value_info("a", TensorProto.UINT8, [1, 2])],
-        [helper.make_tensor_value_info("y", TensorProto.INT32, shape)],
-        [
-            numpy_helper.from_array(np.array([[127], [127]], np.int8), "b"),
-            numpy_helper.from_array(np.array(3), "turns"),
-            numpy_helper.from_array(np.array(True), "yes"),
-        ],
-    )
-    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
-    model = helper.make_model(graph, opset_imports=imports, functions=[function], ir_version=8)
+    constants = {
+        "b": np.array([[127], [127]], np.int8),
+        "turns": np.array(3),
+        "yes": np.array(True),
+    }
+    model = written(IN_BRANCHES, constants, opset=17, more='"own": 1')
     return model, {"a": np.array([[255, 255]], np.uint8)}
 
 

@@ -16,6 +16,7 @@ from collage_engine.store.profiles import diagnosis, run_of_profile
 from collage_engine.store.session_file import load_session
 from collage_engine.support.errors import UsageError
 from collage_engine.wording.figures import baseline_drift, why_not_found
+from tests.support.recorded import recorded
 
 SESSION = Path(__file__).parents[1] / "data" / "mnist.collage"
 CUDA, HOST = "CUDAExecutionProvider", "CPUExecutionProvider"
@@ -216,6 +217,38 @@ def test_model_explorer_gets_the_time_of_nodes_that_are_partitions(document):
         render(document, "explorer", msgspec.structs.replace(run, placement=placement))
     )
     assert data["results"] == {"a": {"value": 2.5}, "d": {"value": 1.0}}
+
+
+def as_model_explorer_reads_it(text: str, nodes: set[str]) -> dict[str, tuple[float, str]]:
+    """Each node's value and colour, by ``NodeDataProviderGraphData`` in Model Explorer's types.ts.
+
+    A key is the id of a node, which its adapter for ONNX takes from the node's name. The least
+    value has the colour of stop 0, the greatest that of stop 1, others one in between.
+    """
+    data = json.loads(text)
+    values = {name: result["value"] for name, result in data["results"].items()}
+    assert values.keys() <= nodes and all(isinstance(v, int | float) for v in values.values())
+    stops = sorted(data["gradient"], key=lambda item: item["stop"])
+    assert (stops[0]["stop"], stops[-1]["stop"]) == (0, 1)
+    least, most = min(values.values()), max(values.values())
+    ends = [[int(stop["bgColor"][k : k + 2], 16) for k in (1, 3, 5)] for stop in stops]
+    seen = {}
+    for name, value in values.items():
+        share = (value - least) / (most - least)
+        mixed = (round(a + share * (b - a)) for a, b in zip(ends[0], ends[-1], strict=True))
+        seen[name] = value, "#" + "".join(f"{part:02x}" for part in mixed)
+    return seen
+
+
+def test_model_explorer_colours_the_nodes_of_a_run():
+    recorded_run = recorded("small").runs[0]
+    names = {name for call in recorded("small").graph.calls for name in call.onnx_nodes}
+    seen = as_model_explorer_reads_it(render(recorded("small"), "explorer").decode(), names)
+    alone = {p.onnx_nodes[0]: p for p in recorded_run.placement.partitions if p.node_count == 1}
+    assert seen.keys() == alone.keys() and len(seen) > 1
+    for name, (value, _) in seen.items():
+        assert value == pytest.approx(alone[name].in_place_us, abs=1e-3)
+    assert len({colour for _, colour in seen.values()}) > 1
 
 
 @pytest.mark.parametrize(
