@@ -55,6 +55,18 @@ CASES: dict[str, tuple[ImportedModel, int]] = {
         ),
         1,
     ),
+    "reshapes before the residual and before the activation": (
+        model_of(
+            "float[4,8] x, float[1,4,6] r",
+            "p = MatMul(x, w) q = Add(p, b) s = Reshape(q, rows) t = Add(s, r) "
+            "u = Reshape(t, flat) y = Relu(u)",
+            w=(8, 6),
+            b=(6,),
+            rows=np.array([1, 4, 6]),
+            flat=np.array([4, 6]),
+        ),
+        1,
+    ),
     "transposed right": (
         model_of(
             "float[1,3,4,8] x, float[1,3,5,8] k",

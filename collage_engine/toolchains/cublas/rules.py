@@ -121,6 +121,12 @@ def _operand(side: str) -> Pattern:
     ) | anything(side)
 
 
+def keeps_rows(graph: DataflowGraph, node: Node) -> bool:
+    """Tell whether a reshape leaves rows whole, as exporters write one behind a product."""
+    given = graph.nodes[node.inputs[0]].type.shape
+    return len(given) > 1 < len(node.type.shape) and given[-1] == node.type.shape[-1]
+
+
 DIALECT = Dialect(
     name="cuBLAS",
     takes="matrix products",
@@ -133,5 +139,6 @@ DIALECT = Dialect(
     },
     check=check_product,
     steps=steps,
+    glue=lambda x: op("reshape", x, where=keeps_rows),
 )
 """Products with bias, residual sum and activation; either operand may be read transposed."""

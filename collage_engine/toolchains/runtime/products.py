@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -88,6 +89,9 @@ class Dialect:
     """A function that raises ``UnsupportedError`` with the reason against an anchor."""
     steps: Callable[[Places, Product, str], list[dict[str, Any]]]
     """A function that writes the steps of a product in a precision, for the C++ runtime."""
+    glue: Callable[[Pattern], Pattern] | None = None
+    """A function that makes the pattern of what may stand between a product and what follows it,
+    since it leaves every element where it is."""
     further: tuple[tuple[Pattern, Callable[[Places, Match], list[dict[str, Any]]]], ...] = ()
     """Patterns of what else it computes in one call, and functions that write its steps."""
 
@@ -96,7 +100,9 @@ class Dialect:
         """Returns the pattern of an anchor with sums and activation, as much as there is."""
         summed = self.anchor
         for name in _ADDENDS:
+            summed = summed if self.glue is None else summed.optional(self.glue)
             summed = op("add", summed, anything(name)) | summed
+        summed = summed if self.glue is None else summed.optional(self.glue)
         active = [Either((make(summed),), name=name) for name, make in self.epilogues.items()]
         return Either((*(pattern for pattern, _ in self.further), *active, summed))
 
@@ -185,10 +191,14 @@ class Dialect:
                 if (
                     role in roles
                     or match.nodes >> bound[name] & 1
-                    or not (is_bias or added == shape)
+                    or not (is_bias or added == shape or self._lies_alike(added, shape))
                 ):
                     return None
                 roles[role] = bound[name]
         epilogue = next((name for name in self.epilogues if name in bound), "none")
         bias, residual = roles.get("bias"), roles.get("residual")
         return Product(anchor, bound, bias, residual, epilogue, match.root)
+
+    def _lies_alike(self, added: Ints, shape: Ints) -> bool:
+        """Tell whether elements of two shapes lie alike, where what is between may shape them."""
+        return self.glue is not None and added[-1] == shape[-1] and prod(added) == prod(shape)
