@@ -11,6 +11,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -78,6 +79,7 @@ def make_ready(
         control.check()
 
 
+@dataclass(eq=False)
 class Measuring:
     """Measures the candidates of a menu on a run's inputs.
 
@@ -85,31 +87,17 @@ class Measuring:
     needed.
     """
 
-    def __init__(
-        self,
-        open_model: OpenModel,
-        menu: Menu,
-        settings: RunSettings,
-        inputs: Mapping[str, np.ndarray],
-        control: RunControl,
-    ) -> None:
-        """Prepare; nothing is started yet.
-
-        Args:
-            open_model: The model.
-            menu: Its candidates.
-            settings: Of the run.
-            inputs: The run's inputs, by name.
-            control: Takes events, and cancels.
-        """
-        self._open_model = open_model
-        self._menu = menu
-        self._settings = settings
-        self._inputs = inputs
-        self._control = control
-        self._truth: Path | None = None
-        self._measurer: Measurer | None = None
-        self.counts = CandidateCounts()
+    open_model: OpenModel
+    menu: Menu
+    """Its candidates."""
+    settings: RunSettings
+    inputs: Mapping[str, np.ndarray]
+    """The run's inputs, by name."""
+    control: RunControl
+    """Takes events, and cancels."""
+    counts: CandidateCounts = field(default_factory=CandidateCounts)
+    _truth: Path | None = None
+    _measurer: Measurer | None = None
 
     def __enter__(self) -> Measuring:
         return self
@@ -195,13 +183,13 @@ class Measuring:
             measurer = self._opened(deadline)
         except Cancelled:
             keys = {candidate.key for group in groups for candidate in group.candidates}
-            stopped = self._control.cancelled.is_set()
+            stopped = self.control.cancelled.is_set()
             return MeasuringResult(skipped=len(keys), stopped=stopped)
         return measurer.measure(
             groups,
             deadline=deadline,
-            cancel=self._control.cancelled,
-            on_event=self._control.emit,
+            cancel=self.control.cancelled,
+            on_event=self.control.emit,
             again=again,
             counts=counts,
         )
@@ -217,28 +205,28 @@ class Measuring:
         """
         if self._measurer is not None:
             return self._measurer
-        opened = self._open_model
+        opened = self.open_model
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
-        TrueValues.record(opened.model, self._inputs, self._truth, self._until(deadline))
-        toolchains = dict.fromkeys(source.instance.toolchain for source in self._menu.sources)
+        TrueValues.record(opened.model, self.inputs, self._truth, self._until(deadline))
+        toolchains = dict.fromkeys(source.instance.toolchain for source in self.menu.sources)
         self._measurer = Measurer(
             opened.path,
             opened.shapes,
             self._truth,
             store=opened.store,
-            env=measuring_environment(toolchains, threads_of(self._settings)),
-            device=self._menu.device_text,
-            versions={state.name: state.version or "" for state in self._menu.states},
+            env=measuring_environment(toolchains, threads_of(self.settings)),
+            device=self.menu.device_text,
+            versions={state.name: state.version or "" for state in self.menu.states},
             model_hash=opened.model.record.sha256,
             weights_bytes=opened.model.record.weights_bytes,
-            faults=self._control.faults,
-            own_inputs=self._settings.inputs_npz is not None,
+            faults=self.control.faults,
+            own_inputs=self.settings.inputs_npz is not None,
         )
         return self._measurer
 
     def _until(self, deadline: float | None) -> Flag:
         """Return what stops the work: the user, or the deadline."""
-        cancelled = self._control.cancelled
+        cancelled = self.control.cancelled
         if deadline is None:
             return cancelled
         return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)

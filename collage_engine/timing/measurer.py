@@ -221,7 +221,7 @@ class Measurer:
         *,
         deadline: float | None = None,
         cancel: Flag | None = None,
-        on_event: Callable[[Event], None] | None = None,
+        on_event: Callable[[Event], None] = lambda event: None,
         again: bool = False,
         counts: CandidateCounts | None = None,
     ) -> MeasuringResult:
@@ -242,33 +242,27 @@ class Measurer:
         return _MeasureCall(self, groups, deadline, cancel, on_event, again, counts).run()
 
 
+@dataclass(eq=False)
 class _MeasureCall:
-    """One call of ``Measurer.measure``."""
+    """One call of ``Measurer.measure``, whose arguments these are."""
 
-    def __init__(
-        self,
-        measurer: Measurer,
-        groups: Sequence[CandidateGroup],
-        deadline: float | None,
-        cancel: Flag | None,
-        on_event: Callable[[Event], None] | None,
-        again: bool,
-        counts: CandidateCounts | None,
-    ) -> None:
-        self.measurer = measurer
-        self.groups = groups
-        self.deadline = deadline
-        self.cancel = cancel
-        self.tell = on_event or (lambda _: None)
-        self.again = again
+    measurer: Measurer
+    groups: Sequence[CandidateGroup]
+    deadline: float | None
+    cancel: Flag | None
+    tell: Callable[[Event], None]
+    again: bool
+    counts: CandidateCounts | None
+
+    def __post_init__(self) -> None:
         self.outcome = MeasuringResult()
         self.by_key: dict[str, list[Candidate]] = {}
-        for group in groups:
+        for group in self.groups:
             for candidate in group.candidates:
                 if not candidate.key:
                     raise MeasureError(f"candidate {candidate.id} has no measurement key")
                 self.by_key.setdefault(candidate.key, []).append(candidate)
-        self.counts, self.done_before, self.total = counts, 0, 0
+        self.done_before, self.total = 0, 0
         """How many keys the run measured before, and at most in all."""
         self.began = time.monotonic()
         self.compiled_groups = 0

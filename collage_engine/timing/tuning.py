@@ -103,57 +103,40 @@ class Tuned:
     counts: TuneCounts
 
 
+@dataclass(eq=False)
 class Tuning:
-    """The tuning of one toolchain instance in one run; closing it ends the child."""
+    """The tuning of one toolchain instance in one run; closing it ends the child.
 
-    def __init__(
-        self,
-        open_model: OpenModel,
-        menu: Menu,
-        settings: RunSettings,
-        measuring: Measuring,
-        problem_of: ProblemOf,
-        control: RunControl,
-        report: StageReport,
-        instance: ToolchainInstance,
-        job: str = JOB,
-    ) -> None:
-        """Start nothing yet; the child begins with the first request.
+    Nothing is started before the first request.
+    """
 
-        Args:
-            open_model: The model.
-            menu: What there is to choose from.
-            settings: The run's settings, with the budget of this instance.
-            measuring: Measures tuned candidates.
-            problem_of: Makes the search problem of some candidates.
-            control: The run's cancel flag and warnings.
-            report: Where progress is reported.
-            instance: The untuned instance.
-            job: What the child does, as a worker's target.
-        """
-        self.open_model = open_model
-        self.menu = menu
-        self.settings = settings
-        self.measuring = measuring
-        self.problem_of = problem_of
-        self.control = control
-        self.report = report
-        self.instance = instance
-        self.toolchain = instance.toolchain
+    open_model: OpenModel
+    menu: Menu
+    settings: RunSettings
+    """The run's settings, with the budget of this instance."""
+    measuring: Measuring
+    """Measures tuned candidates."""
+    problem_of: ProblemOf
+    control: RunControl
+    report: StageReport
+    instance: ToolchainInstance
+    """The untuned instance."""
+    job: str = JOB
+    """What the child does, as a worker's target."""
+
+    def __post_init__(self) -> None:
+        self.toolchain = self.instance.toolchain
         self.counts = TuneCounts()
-        self._records = TuningRecords(open_model.store, menu.keys, self.toolchain)
-        self._worker = Worker(
-            job,
-            env=measuring_environment([self.toolchain], threads_of(settings)),
-            name="collage-tune",
-        )
+        self._records = TuningRecords(self.open_model.store, self.menu.keys, self.toolchain)
+        env = measuring_environment([self.toolchain], threads_of(self.settings))
+        self._worker = Worker(self.job, env=env, name="collage-tune")
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
         self._known: dict[str, TuneRecord] = {}
         """By workload."""
         self._searched: set[str] = set()
         """Workloads that were searched in this run."""
-        self._sources: list[CandidateSource] = list(menu.sources)
+        self._sources: list[CandidateSource] = list(self.menu.sources)
         self._ended = 0
         """How often a request ended the child, or had no answer in time."""
 

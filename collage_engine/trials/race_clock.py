@@ -6,6 +6,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
@@ -17,38 +18,23 @@ UNKNOWN_LOAD_S = 3.0
 """Seconds for loading, where none was seen yet; chosen, from models of a hundred operators."""
 
 
+@dataclass(eq=False)
 class RaceClock:
-    """How much time a race has, and what its steps take by the loads and rounds so far.
+    """How much time a race has, and what its steps take by the loads and rounds so far."""
 
-    Attributes:
-        ends_at: When the race is to be over, on the clock.
-        now: Returns the time now, in seconds.
-    """
-
-    def __init__(
-        self,
-        standings: Standings,
-        ends_at: float = math.inf,
-        keep: Flag | None = None,
-        now: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """Start.
-
-        Args:
-            standings: The race's entries, whose loads and rounds say what such steps take.
-            ends_at: When the race is to be over, on the clock.
-            keep: Set when the race is to end soon and to keep its leader.
-            now: Returns the time now, in seconds.
-        """
-        self.ends_at = ends_at
-        self.now = now
-        self._standings = standings
-        self._keep = keep
+    standings: Standings
+    """The race's entries, whose loads and rounds say what such steps take."""
+    ends_at: float = math.inf
+    """When the race is to be over, on the clock."""
+    keep: Flag | None = None
+    """Set when the race is to end soon and to keep its leader."""
+    now: Callable[[], float] = time.monotonic
+    """Returns the time now, in seconds."""
 
     @property
     def left_s(self) -> float:
         """Return the seconds until the race is to be over; 0 once the user keeps what there is."""
-        if self._keep is not None and self._keep.is_set():
+        if self.keep is not None and self.keep.is_set():
             return 0.0
         return max(0.0, self.ends_at - self.now())
 
@@ -61,7 +47,7 @@ class RaceClock:
         budget, and what they are kept for has to be found first.
         """
         rounds_s = min(SETTLE_S, COMMON_ROUNDS * (self.round_s + UNKNOWN_ROUND_S))
-        last_s = 0.0 if self._standings.leader is None else self.last_steps_s
+        last_s = 0.0 if self.standings.leader is None else self.last_steps_s
         return min(2 * self.load_s + rounds_s + last_s, self.left_s / 3)
 
     @property
@@ -86,13 +72,13 @@ class RaceClock:
     @property
     def load_s(self) -> float:
         """Return the seconds for loading and checking a placement."""
-        loads = [e.process.load_s for e in self._standings.entries if e.process.load_s > 0]
+        loads = [e.process.load_s for e in self.standings.entries if e.process.load_s > 0]
         return statistics.median(loads) if loads else UNKNOWN_LOAD_S
 
     @property
     def round_s(self) -> float:
         """Return the seconds of one round of all that take part."""
-        return sum(entry.round_s for entry in self._standings.present) or UNKNOWN_ROUND_S
+        return sum(entry.round_s for entry in self.standings.present) or UNKNOWN_ROUND_S
 
     @property
     def last_steps_s(self) -> float:
@@ -106,5 +92,5 @@ class RaceClock:
     @property
     def fresh_rounds_s(self) -> float:
         """Return the seconds of the winner's fresh rounds."""
-        leader = self._standings.leader
+        leader = self.standings.leader
         return 2 * COMMON_ROUNDS * (UNKNOWN_ROUND_S if leader is None else leader.round_s)

@@ -6,6 +6,7 @@ import io
 import math
 import os
 import tarfile
+from dataclasses import dataclass
 
 from PySide6.QtCore import QRectF
 from PySide6.QtGui import QImageReader, QImageWriter
@@ -27,48 +28,37 @@ from collage_gui.messages import Messages
 from collage_gui.theme import Theme
 
 
+@dataclass(eq=False)
 class ExportController:
     """The actions that export; each asks for a path and writes there."""
 
-    def __init__(
-        self,
-        document: Document,
-        view: GraphView,
-        picture: PictureController,
-        files: DocumentFiles,
-        messages: Messages,
-        theme: Theme,
-    ) -> None:
-        """Receives what it works with.
-
-        Args:
-            document: The document.
-            view: The view that is painted into pictures.
-            picture: The picture in the view.
-            files: Asks for paths.
-            messages: Where messages appear.
-            theme: Decides whether an SVG is dark.
-        """
-        self._document, self._view, self._picture = document, view, picture
-        self._files, self._messages, self._theme = files, messages, theme
+    document: Document
+    view: GraphView
+    """The view that is painted into pictures."""
+    picture: PictureController
+    files: DocumentFiles
+    """Asks for paths."""
+    messages: Messages
+    theme: Theme
+    """Decides whether an SVG is dark."""
 
     # -- pictures ----------------------------------------------------------------------
 
     def png(self) -> None:
         """Write the whole graph as PNG, smaller than its natural size where it is very large."""
-        path = self._files.ask_save("Graph as PNG", f"{self._files.stem}.png", "PNG (*.png)")
-        drawn = self._picture.drawn
+        path = self.files.ask_save("Graph as PNG", f"{self.files.stem}.png", "PNG (*.png)")
+        drawn = self.picture.drawn
         if path and drawn is not None:
-            self._files.write(lambda: save_image(self._view, drawn.bounds, path), path)
+            self.files.write(lambda: save_image(self.view, drawn.bounds, path), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
-        stem = self._files.stem
-        path = self._files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
-        drawn = self._picture.drawn
+        stem = self.files.stem
+        path = self.files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
+        drawn = self.picture.drawn
         if path and drawn is not None:
-            dark = self._theme.colours.dark
-            self._files.write(lambda: save_svg(drawn, path, stem, dark), path)
+            dark = self.theme.colours.dark
+            self.files.write(lambda: save_svg(drawn, path, stem, dark), path)
 
     # -- the run -----------------------------------------------------------------------
 
@@ -95,35 +85,35 @@ class ExportController:
     def _write(self, kind: ReportFormat, title: str, suffix: str = "") -> None:
         """Write what the engine makes of the shown run, or of the last one, where the user says."""
         suffix = suffix or kind
-        name, ending = f"{self._files.stem}.{suffix}", suffix.rpartition(".")[2]
-        path = self._files.ask_save(title, name, f"{ending.upper()} (*.{ending})")
+        name, ending = f"{self.files.stem}.{suffix}", suffix.rpartition(".")[2]
+        path = self.files.ask_save(title, name, f"{ending.upper()} (*.{ending})")
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content or b""
-            self._files.write(lambda: write_atomically(path, content), path)
+            self.files.write(lambda: write_atomically(path, content), path)
 
-        run = self._document.runs.shown_or_last()
+        run = self.document.runs.shown_or_last()
         if path:
             params = protocol.ExportReport(
-                document=self._document.handle, run=run.id if run is not None else None, format=kind
+                document=self.document.handle, run=run.id if run is not None else None, format=kind
             )
-            self._document.requests.send(params, arrived)
+            self.document.requests.send(params, arrived)
 
     # -- the artifact ------------------------------------------------------------------
 
     def artifact(self) -> None:
         """Write the compiled module of the shown run, or of the last one, where the user says."""
-        document = self._document
+        document = self.document
         run = document.runs.shown_or_last()
-        folder = self._files.ask_folder("Export the compiled artifact", "artifact")
+        folder = self.files.ask_folder("Export the compiled artifact", "artifact")
         if run is None or not folder:
             return
 
         def arrived(answer: protocol.Exported) -> None:
             content = answer.content
             if content is not None:
-                self._messages.clear("artifact")
-                self._files.write(lambda: _unpack(content, folder), folder)
+                self.messages.clear("artifact")
+                self.files.write(lambda: _unpack(content, folder), folder)
                 return
             written = answer.path or folder
             text = artifact_sentence(written, "" if document.shapes.several else exported(run))
@@ -131,7 +121,7 @@ class ExportController:
                 sentences = sharing_sentences(len(document.shapes.entries), answer.sharing)
                 text = " ".join([f"{text}.", *map(as_sentence, sentences)])
                 document.runs.refresh()
-            self._messages.show_message(
+            self.messages.show_message(
                 text,
                 "info",
                 "Open folder",
@@ -140,7 +130,7 @@ class ExportController:
             )
 
         path = None if document.client.connection.is_remote else folder
-        self._messages.show_message("Exporting the artifact…", "info", topic="artifact")
+        self.messages.show_message("Exporting the artifact…", "info", topic="artifact")
         if document.shapes.several:
             all_shapes = protocol.ExportShapes(
                 document=document.handle, path=path, others=document.shapes.others

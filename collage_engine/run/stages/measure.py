@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl, StageReport
@@ -88,28 +89,17 @@ def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
     return data.with_costs(data.costs.with_isolated(isolated).with_in_model(within))
 
 
+@dataclass(eq=False)
 class _Measurement:
-    """The measuring of one run.
+    """The measuring of one run."""
 
-    Attributes:
-        data: what is known of the candidates so far; it stands when the measuring is interrupted.
-    """
-
-    def __init__(
-        self,
-        task: RunTask,
-        menu: Menu,
-        race: Race,
-        measuring: Measuring,
-        control: RunControl,
-        data: ProblemData,
-    ) -> None:
-        self.data = data
-        self._open_model = task.open_model
-        self._menu = menu
-        self._race = race
-        self._measuring = measuring
-        self._control = control
+    task: RunTask
+    menu: Menu
+    race: Race
+    measuring: Measuring
+    control: RunControl
+    data: ProblemData
+    """What is known of the candidates so far; it stands when the measuring is interrupted."""
 
     def measure_as_far_as_possible(self, seconds: float, report: StageReport) -> bool:
         """Measure, also where that comes to an early end.
@@ -127,14 +117,14 @@ class _Measurement:
         try:
             return self._measure(seconds, report)
         except (Cancelled, MeasureError) as error:
-            costs = self._open_model.with_stored_costs(self.data.candidates, self.data.costs)
+            costs = self.task.open_model.with_stored_costs(self.data.candidates, self.data.costs)
             self.data = self.data.with_costs(costs)
-            if not self._measuring.counts.distinct:  # it ended before any candidate's turn came
-                self._measuring.begin(self.data.candidates, costs)
+            if not self.measuring.counts.distinct:  # it ended before any candidate's turn came
+                self.measuring.begin(self.data.candidates, costs)
             if isinstance(error, MeasureError):
                 if not has_cover(self.data):
                     raise
-                self._control.warn(f"measuring came to an early end: {error}")
+                self.control.warn(f"measuring came to an early end: {error}")
             return False
 
     def _measure(self, seconds: float, report: StageReport) -> bool:
@@ -148,21 +138,21 @@ class _Measurement:
         if seconds < TRANSITIONS_FROM_S:
             # Where there is little time, candidates of this model go before facts of the machine.
             with contextlib.suppress(Cancelled):
-                self._take_constants(now, self._control.within(0.0))
+                self._take_constants(now, self.control.within(0.0))
         else:
-            self._take_constants(now, self._control)
-        self._control.check()
-        opened, data = self._open_model, self.data
-        make_ready(opened, self._menu, data.candidates, data.costs, now, self._control)
+            self._take_constants(now, self.control)
+        self.control.check()
+        opened, data = self.task.open_model, self.data
+        make_ready(opened, self.menu, data.candidates, data.costs, now, self.control)
         now("recording the model's own values")
-        self._measuring.begin(data.candidates, data.costs)
+        self.measuring.begin(data.candidates, data.costs)
         planner = MeasurementPlanner(
             data,
-            self._measuring,
+            self.measuring,
             groups_of(call_graph(opened.model.graph)),
             (
                 Timed(part.instance.id, part.nodes, one.partitions_us[part.id])
-                for one in self._race.standings.profiled()
+                for one in self.race.standings.profiled()
                 for part in one.contender.cover
                 if part.id in one.partitions_us
             ),
@@ -175,6 +165,6 @@ class _Measurement:
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
         """Take what hand-overs and conversions cost from the store, or measure it."""
         constants = transition_constants(
-            self._open_model, self._menu, self.data.settings, control, now
+            self.task.open_model, self.menu, self.data.settings, control, now
         )
         self.data = self.data.with_constants(constants)
