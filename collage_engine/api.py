@@ -437,7 +437,7 @@ class Session:
             UsageError: There is no such node, or clean-up removed it.
         """
         document = self.document
-        calls = document.graph.calls
+        calls = document.graph.nodes
         text = str(node)
         if text.isdigit() and int(text) < len(calls):
             return [int(text)]

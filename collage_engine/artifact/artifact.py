@@ -23,7 +23,6 @@ from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLE
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.machine.folders import real, write_whole
-from collage_engine.partition.call_graph import CallGraph
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -292,7 +291,7 @@ def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
     }
     read = {
         (owner[source], owner[operator])
-        for operator, sources in enumerate(CallGraph(model.graph).inputs)
+        for operator, sources in enumerate(model.graph.inputs)
         for source in sources
         if owner[source] != owner[operator]
     }

@@ -14,10 +14,9 @@ from functools import partial
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.regions import supported_set
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.records.graph import NodeIndex, OperatorNumber, members
+from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.asking import asking
@@ -103,16 +102,15 @@ def _only(
         why_not: The reason for those that it may not take.
     """
 
-    def supports(index: NodeIndex) -> str | None:
-        return source.supports(index) if may(graph.operator_number[index]) else why_not
+    def supports(index: OperatorNumber) -> str | None:
+        return source.supports(index) if may(index) else why_not
 
     return replace(source, supports=supports)
 
 
 def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozenset[int]:
     """Return the operator numbers of the ONNX nodes that none of these instances takes whole."""
-    calls = call_graph(graph)
-    left = calls.everything
+    left = graph.everything
     for source in sources:
-        left &= ~calls.whole_part(supported_set(calls, partial(source.refusal, graph)))
+        left &= ~graph.whole_part(supported_set(graph, partial(source.refusal, graph)))
     return frozenset(members(left))

@@ -29,7 +29,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.model.random_inputs import RANGES, edges
 from collage_engine.model.values import numpy_type
 from collage_engine.model.whole_numbers import is_whole
-from collage_engine.records.graph import NodeSet, members
+from collage_engine.records.graph import members
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ModelError, UsageError, short_reason, shown
@@ -181,13 +181,14 @@ def _deciding_floats(model: ImportedModel) -> dict[str, set[str]]:
             continue
         seen, waiting = {index}, [index]
         while waiting:
-            node = graph.nodes[waiting.pop()]
-            is_float = not all(is_exact(each.dtype) for each in node.types)
-            if is_float and node.index != index and node.onnx_value in known:
-                found.setdefault(name, set()).add(str(node.onnx_value))
+            value = graph.values[waiting.pop()]
+            if not is_exact(value.type.dtype) and value.onnx_value in known:
+                found.setdefault(name, set()).add(str(value.onnx_value))
                 continue
-            waiting.extend(set(node.inputs) - seen)
-            seen.update(node.inputs)
+            node = graph.operator_of(value.index)
+            read = set() if node is None else set(node.inputs)
+            waiting.extend(read - seen)
+            seen |= read
     return found
 
 
@@ -255,17 +256,21 @@ def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, flo
         settings: The run's settings.
     """
     graph = model.graph
-    depths = roundings(graph, NodeSet((1 << len(graph.nodes)) - 1))
+    depths = roundings(graph, graph.everything)
     found = {}
     for (name, kind), index in zip(model.outputs, graph.record.outputs, strict=True):
         if is_exact(kind.dtype) and not is_quantised(graph, index):
             found[name] = 0.0
             continue
-        before = (index, *members(graph.upstream[index]))
-        kinds = {each.dtype for i in before for each in graph.nodes[i].types} - {"float64"}
+        maker = graph.values[index].producer
+        before = () if maker is None else (*members(graph.upstream[maker]), maker)
+        values = {
+            i for each in before for i in (*graph.nodes[each].inputs, *graph.nodes[each].outputs)
+        }
+        kinds = {graph.values[i].type.dtype for i in values} - {"float64"}
         least = tolerance(settings.precision)
         bound = max([least, *(TOLERANCES[k] for k in (*kinds, kind.dtype) if k in TOLERANCES)])
-        found[name] = max(bound, relative_bound(depths[index])) if depths[index] else bound
+        found[name] = max(bound, relative_bound(depths[index])) if depths.get(index) else bound
     return found
 
 

@@ -22,7 +22,7 @@ from collage_engine.partition.rules import AskedRule, CandidateSource, Partition
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import NodeTitles, onnx_type
 from collage_engine.records.placement import NanLoss, Placement
 from collage_engine.records.settings import RunSettings
@@ -374,7 +374,7 @@ def source_of(
     """
     name = toolchain.name
 
-    def supports(index: NodeIndex) -> str | None:
+    def supports(index: OperatorNumber) -> str | None:
         reason = toolchain.supports(graph, index, instance)
         if reason is None and strict_nan and swallows_nan(toolchain, graph, index, instance):
             return f"{onnx_type(graph.nodes[index].op)}: it does not hand on NaN (--strict-nan)"
@@ -408,11 +408,11 @@ def _asked_spec(name: str, spec: PartitionRule, graph: DataflowGraph) -> Partiti
 
 
 def _asked_reason(
-    name: str, supports: Callable[[NodeIndex], str | None]
-) -> Callable[[NodeIndex], str | None]:
+    name: str, supports: Callable[[OperatorNumber], str | None]
+) -> Callable[[OperatorNumber], str | None]:
     """Return the judgement of a toolchain as one line, or None where it can run the operator."""
 
-    def ask(index: NodeIndex) -> str | None:
+    def ask(index: OperatorNumber) -> str | None:
         with asking(name):
             reason = supports(index)
             if reason is None:
@@ -426,11 +426,13 @@ def _asked_reason(
     return ask
 
 
-def may_lose_nan(graph: DataflowGraph, instance: ToolchainInstance, numbers: Iterable[int]) -> bool:
+def may_lose_nan(
+    graph: DataflowGraph, instance: ToolchainInstance, numbers: Iterable[OperatorNumber]
+) -> bool:
     """Tell whether operators, by their numbers, may make a number of NaN on an instance."""
     with asking(instance.toolchain):
         return any(
-            swallows_nan(get(name), graph, graph.operators[number], instance)
+            swallows_nan(get(name), graph, number, instance)
             for number in numbers
             for name in instance.runtimes
         )
@@ -438,7 +440,7 @@ def may_lose_nan(graph: DataflowGraph, instance: ToolchainInstance, numbers: Ite
 
 def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:
     """Return which ONNX nodes of a placement do not hand on NaN, by type and toolchain."""
-    titles, owners = NodeTitles(graph.record.calls), graph.record.node_of_operator
+    titles, owners = NodeTitles(graph.record.nodes), graph.record.node_of_operator
     found: dict[tuple[str, str], set[int]] = {}
     for part in placement.partitions:
         instance = ToolchainInstance(
@@ -449,7 +451,7 @@ def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...
             architecture=part.architecture,
         )
         for number in part.nodes:
-            if may_lose_nan(graph, instance, [number]):
+            if may_lose_nan(graph, instance, [OperatorNumber(number)]):
                 key = titles[number], part.toolchain
                 found.setdefault(key, set()).add(owners[number])
     return tuple(
@@ -517,8 +519,8 @@ def _without_candidates(
             "library": get(instance.library).about.title if instance.library else "",
         }
         found[instance.id] = {
-            number: msgspec.structs.replace(why_not(graph, source, index), **titles)
-            for number, index in enumerate(graph.operators)
+            number: msgspec.structs.replace(why_not(graph, source, number), **titles)
+            for number in graph.operators
             if number not in held[instance.id]
         }
     return found

@@ -249,7 +249,7 @@ def _candidates(options: argparse.Namespace) -> int:
     settings = settings_from(options)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
-        candidates, titles = session.candidates(settings), NodeTitles(session.graph.calls)
+        candidates, titles = session.candidates(settings), NodeTitles(session.graph.nodes)
         learn(session.document.toolchains)
     document = {"model": session.model, "candidates": candidates}
     _tell(options, document, lambda: output.print_candidates(candidates, titles))

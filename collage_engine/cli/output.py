@@ -141,7 +141,7 @@ def print_node(answer: ExplainAnswer, document: Document, numbers: Sequence[int]
         numbers: The operators of the name that was asked for, the explained one first.
     """
     learn(document.toolchains)
-    number, calls = numbers[0], document.graph.calls
+    number, calls = numbers[0], document.graph.nodes
     titles = NodeTitles(calls)
     names = "".join(f" '{name}'" for name in calls[number].onnx_nodes)
     about = f"node {number}: {titles[number]}{names}, internally {titles.lowered(number)}"

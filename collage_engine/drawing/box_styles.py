@@ -19,7 +19,7 @@ from collage_engine.drawing.scene import Scene
 from collage_engine.records.operators import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import node_shapes, significant, time_text
+from collage_engine.wording.amounts import node_shapes, shape_text, significant, time_text
 from collage_engine.wording.figures import partition_us
 from collage_engine.wording.layers import by_layer
 from collage_engine.wording.titles import toolchain_title
@@ -308,7 +308,7 @@ def _uncoloured(scene: Scene, box: DisplayBox, colouring: Colouring) -> BoxStyle
         detail: str = box.kind
         if box.kind == "input":
             number = box.members[0] - scene.graph.count
-            detail = node_shapes(scene.graph.inputs[number]) or box.kind
+            detail = shape_text(scene.graph.inputs[number].type)
         return BoxStyle(title=box.label, detail=detail, kind=box.kind)
     partitions = colouring.partitions_of(box.members)
     if box.kind == "group":

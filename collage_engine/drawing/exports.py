@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.graph import GraphRecord, NodeIndex
+from collage_engine.records.graph import GraphRecord, Value, ValueIndex
 from collage_engine.records.placement import Partition, Placement
 
 if TYPE_CHECKING:
@@ -17,62 +17,77 @@ if TYPE_CHECKING:
 
 
 def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> nx.DiGraph[int]:
-    """Return a directed graph with one node per node of the record, keyed by node index.
+    """Return a directed graph of operators, and of the parameters and constants that they read.
+
+    Its nodes are keyed by operator number, those of parameters and constants by value index.
 
     Args:
         record: The dataflow graph.
-        placement: Where its operators run. Partitions hold operators; constants, tuples and
-            projections are in none.
+        placement: Where its operators run.
 
     Returns:
-        A graph whose nodes have the attributes ``form``, ``operator`` (Relax name, empty for what
-        is no call), ``kind`` (of fusion), ``number`` (operator number, None for what is no call),
-        ``name``, ``onnx_nodes`` and ``onnx_value`` (names in the user's file), ``onnx_type`` and
-        ``onnx_node`` (type and number of the ONNX node that a call is a part of), ``dtypes`` and
-        ``shapes`` (several for a tuple), ``bytes`` and ``is_output``; with a placement the calls
-        also have ``partition``, ``toolchain``, ``estimated_us`` and ``in_place_us`` (microseconds
-        of the whole partition; None when unknown). An edge leads from a value to what reads it and
-        has ``bytes`` and ``arguments`` (the places at which it is read).
+        A graph whose nodes have the attributes ``form`` (``call``, ``parameter`` or ``constant``),
+        ``operator`` (Relax name, empty for what is no call), ``kind`` (of fusion), ``number``
+        (operator number, None for what is no call), ``name``, ``onnx_nodes`` and ``onnx_value``
+        (names in the user's file; the first result's), ``onnx_type`` and ``onnx_node`` (type and
+        number of the ONNX node that a call is a part of), ``dtypes`` and ``shapes`` (of each
+        result), ``bytes`` and ``is_output``; with a placement the calls also have ``partition``,
+        ``toolchain``, ``estimated_us`` and ``in_place_us`` (microseconds of the whole partition;
+        None when unknown). An edge leads to what reads a value and has ``bytes`` and ``arguments``
+        (the places at which values are read).
     """
     import networkx as nx
 
     graph: nx.DiGraph[int] = nx.DiGraph(inputs=record.input_names, outputs=record.output_names)
     where, outputs = _partitions(placement), set(record.outputs)
-    number = 0
+    for value in (*record.parameters, *record.constants):
+        form = "constant" if value.constant else "parameter"
+        graph.add_node(value.index, **_attributes(form, (value,), outputs), name=value.name)
     for node in record.nodes:
-        call = node.form == "call"
-        attributes: dict[str, Any] = {
-            "form": node.form,
+        attributes = _attributes("call", node.results, outputs) | {
             "operator": node.op,
             "kind": node.kind,
-            "number": number if call else None,
-            "name": node.name,
+            "number": node.index,
             "onnx_nodes": node.onnx_nodes,
             "onnx_type": node.onnx_type,
             "onnx_node": node.onnx_node if node.onnx_node >= 0 else None,
-            "onnx_value": node.onnx_value,
-            "dtypes": tuple(kind.dtype for kind in node.types),
-            "shapes": tuple(kind.shape for kind in node.types),
-            "bytes": sum(kind.bytes for kind in node.types),
-            "is_output": node.index in outputs,
         }
-        if call and number in where:
-            part = where[number]
+        if node.index in where:
+            part = where[node.index]
             attributes |= {
                 "partition": part.id,
                 "toolchain": part.instance,
                 "estimated_us": part.estimated_us,
                 "in_place_us": part.in_place_us,
             }
-        number += call
-        graph.add_node(node.index, **attributes)
-        places: dict[NodeIndex, list[int]] = {}
-        for place, source in enumerate(node.inputs):
-            places.setdefault(source, []).append(place)
+        graph.add_node(node.index, **attributes, name=node.name)
+        places: dict[int, list[int]] = {}
+        for place, index in enumerate(node.inputs):
+            producer = record.values[index].producer
+            places.setdefault(index if producer is None else producer, []).append(place)
         for source, arguments in places.items():
-            size = graph.nodes[source]["bytes"]
+            read = {node.inputs[place] for place in arguments}
+            size = sum(record.values[index].type.bytes for index in read)
             graph.add_edge(source, node.index, bytes=size, arguments=tuple(arguments))
     return graph
+
+
+def _attributes(form: str, values: Sequence[Value], outputs: set[ValueIndex]) -> dict[str, Any]:
+    """Return the attributes of what has or makes some values."""
+    return {
+        "form": form,
+        "operator": "",
+        "kind": "",
+        "number": None,
+        "onnx_nodes": (),
+        "onnx_type": "",
+        "onnx_node": None,
+        "onnx_value": values[0].onnx_value,
+        "dtypes": tuple(value.type.dtype for value in values),
+        "shapes": tuple(value.type.shape for value in values),
+        "bytes": sum(value.type.bytes for value in values),
+        "is_output": any(value.index in outputs for value in values),
+    }
 
 
 def _partitions(placement: Placement | None) -> dict[int, Partition]:

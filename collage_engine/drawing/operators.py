@@ -1,7 +1,7 @@
-"""Reduces a graph to its operator calls and their ONNX nodes, without what lies between them.
+"""Gives a graph what a picture of it needs: used inputs and outputs as items, and ONNX nodes.
 
-Edges lead from call to call through constants, tuples and projections. Graph inputs that are used
-and graph outputs are items of their own, so that a picture has a beginning and an end.
+Edges lead from operator to operator. Graph inputs that are used and graph outputs are items of
+their own, so that a picture has a beginning and an end.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.records.graph import GraphRecord, Node, NodeIndex, nodes_of
+from collage_engine.records.graph import GraphRecord, Node, Value, ValueIndex, nodes_of
 from collage_engine.records.operators import NodeTitles, short_name
 from collage_engine.support.text import NAMED
 
@@ -20,12 +20,10 @@ class OperatorGraph:
     """Operators 0…count−1 (operator numbers), then used inputs, then outputs, and their edges."""
 
     calls: tuple[Node, ...]
-    inputs: tuple[Node, ...]
+    inputs: tuple[Value, ...]
     outputs: tuple[str, ...]
     edges: tuple[tuple[int, int], ...]
     """Pairs of items, without duplicates, ordered by target."""
-    number: dict[NodeIndex, int] = field(repr=False)
-    """The operator number of each call, by its node index."""
     titles: NodeTitles = field(repr=False)
     nodes: tuple[tuple[int, ...], ...] = field(repr=False)
     """The operators of each ONNX node; the nodes come by their first operators."""
@@ -98,57 +96,38 @@ class OperatorGraph:
 
 
 def operator_graph(graph: GraphRecord) -> OperatorGraph:
-    """Reduce a dataflow graph to its operator calls."""
-    nodes = graph.nodes
-    calls = graph.calls
-    number = {node.index: at for at, node in enumerate(calls)}
-    sources: dict[NodeIndex, tuple[NodeIndex, ...]] = {}
-    used_inputs: dict[NodeIndex, int] = {}
+    """Return a dataflow graph as pictures show it."""
+    calls, count = graph.nodes, len(graph.nodes)
+    used: dict[ValueIndex, int] = {}
+    """The items of the parameters that are used."""
 
-    def sources_of(inputs: Sequence[NodeIndex]) -> tuple[NodeIndex, ...]:
-        reached: dict[NodeIndex, None] = {}
-        for index in inputs:
-            for source in sources[index]:
-                reached[source] = None
-        return tuple(reached)
+    def sources(values: Iterable[ValueIndex]) -> list[int]:
+        """Return the items that make some values, each once."""
+        items: dict[int, None] = {}
+        for value in map(graph.values.__getitem__, values):
+            if value.producer is not None:
+                items[value.producer] = None
+            elif not value.constant:
+                items[used.setdefault(value.index, count + len(used))] = None
+        return list(items)
 
-    # Nodes come in post-DFS order, so that every producer is known before its users; sources
-    # are node indices of calls and parameters here.
-    raw: list[tuple[NodeIndex, NodeIndex]] = []
-    for node in nodes:
-        if node.form in ("call", "parameter"):
-            sources[node.index] = (node.index,)
-            if node.form == "call":
-                raw.extend((s, node.index) for s in sources_of(node.inputs))
-        elif node.form in ("tuple", "projection"):
-            sources[node.index] = sources_of(node.inputs)
-        else:
-            sources[node.index] = ()
-
-    by_index = {node.index: node for node in nodes}
-    output_sources = [sources[index] for index in graph.outputs]
-    for source in [s for s, _ in raw] + [s for reached in output_sources for s in reached]:
-        if source not in number and source not in used_inputs:
-            used_inputs[source] = len(used_inputs)
-    inputs = tuple(by_index[index] for index in used_inputs)
-    count = len(calls)
-
-    def item(index: NodeIndex) -> int:
-        return number[index] if index in number else count + used_inputs[index]
-
-    edges = [(item(a), item(b)) for a, b in raw]
+    edges: list[tuple[int, int]] = []
+    for call in calls:
+        edges.extend((source, call.index) for source in sources(call.inputs))
+    leaving = [sources([index]) for index in graph.outputs]
+    first_output = count + len(used)
+    for place, items in enumerate(leaving):
+        edges.extend((source, first_output + place) for source in items)
     held: dict[int, list[int]] = {}
     for operator, node_number in enumerate(nodes_of(calls)):
         held.setdefault(node_number, []).append(operator)
     parts = tuple(map(tuple, held.values()))
-    place = {operator: at for at, operators in enumerate(parts) for operator in operators}
+    node_of = {operator: at for at, operators in enumerate(parts) for operator in operators}
     names = tuple(
         graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
         for at in range(len(graph.outputs))
     )
-    for at, reached in enumerate(output_sources):
-        edges.extend((item(source), count + len(inputs) + at) for source in reached)
-    total = count + len(inputs) + len(names)
+    total = first_output + len(names)
     before: list[list[int]] = [[] for _ in range(total)]
     after: list[list[int]] = [[] for _ in range(total)]
     for a, b in edges:
@@ -156,13 +135,12 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         after[a].append(b)
     return OperatorGraph(
         calls=calls,
-        inputs=inputs,
+        inputs=tuple(graph.values[index] for index in used),
         outputs=names,
         edges=tuple(edges),
-        number=number,
         titles=NodeTitles(calls),
         nodes=parts,
-        node_of=tuple(place[operator] for operator in range(count)),
+        node_of=tuple(node_of[operator] for operator in range(count)),
         predecessors=tuple(map(tuple, before)),
         successors=tuple(map(tuple, after)),
     )

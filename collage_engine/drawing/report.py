@@ -108,7 +108,7 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
     """Return the parts that cost most, with what other toolchains are known to take less."""
     if run.placement is None or not run.placement.layers:
         return {}
-    titles, count = NodeTitles(document.graph.calls), len(document.graph.calls)
+    titles, count = NodeTitles(document.graph.nodes), len(document.graph.nodes)
     candidates = {each.id: each for each in document.candidates}
     alone = whole_models(run, candidates, count)
     rows = [
@@ -236,7 +236,7 @@ def node_data(document: Document, run: Run) -> dict[str, Any]:
     adapter for ONNX calls nodes by the names that they have in the file, so that it shows nothing
     of nodes without a name.
     """
-    results, calls = {}, document.graph.calls
+    results, calls = {}, document.graph.nodes
     for part in by_layer(run.placement).partitions if run.placement else ():
         us = part.in_place_us if part.in_place_us is not None else part.estimated_us
         names = part.onnx_nodes or {name for k in part.nodes for name in calls[k].onnx_nodes}
@@ -254,7 +254,7 @@ def candidate_table(document: Document, run: Run) -> Table:
     chosen = {}
     if run.placement:
         chosen = {part.candidate: part for part in run.placement.partitions}
-    names = [call.onnx_nodes for call in document.graph.calls]
+    names = [call.onnx_nodes for call in document.graph.nodes]
 
     def row(c: CandidateRecord) -> dict[str, Any]:
         cost, part = run.costs.get(c.id, c.cost), chosen.get(c.id)
@@ -406,7 +406,7 @@ def _html(document: Document, run: Run, name: str) -> str:
 
 def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
-    nodes = document.graph.count_nodes(range(len(document.graph.calls)))
+    nodes = document.graph.count_nodes(range(len(document.graph.nodes)))
     latencies = latency_rows(run)
     return {
         "version": __version__,
@@ -416,7 +416,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "latencies": latencies,
         "longest_us": max((row.us for row in latencies if row.us is not None), default=1.0),
         "partitions": placement.partitions if placement else (),
-        "nodes_title": NodeTitles(document.graph.calls).joined,
+        "nodes_title": NodeTitles(document.graph.nodes).joined,
         "isolated_us": lambda part: (
             isolated_us(run.costs[part.candidate]) if part.candidate in run.costs else None
         ),

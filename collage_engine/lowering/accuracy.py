@@ -21,7 +21,7 @@ import re
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import NodeSet, members
+from collage_engine.records.graph import OperatorSet, members
 from collage_engine.records.precision import TOLERANCES
 
 ROUNDS = re.compile(r"quantize|onnx:(com\.microsoft\.)?(QuantizeLinear|QLinear\w+|QGemm)")
@@ -31,21 +31,21 @@ SHARE = 1e-3
 Chosen."""
 
 
-def roundings(graph: DataflowGraph, nodes: NodeSet) -> dict[int, int]:
-    """Return how many roundings to 8 bits lie before each node of a set.
+def roundings(graph: DataflowGraph, nodes: OperatorSet) -> dict[int, int]:
+    """Return how many roundings to 8 bits lie before each value that a set of operators makes.
 
     Args:
         graph: The dataflow graph.
-        nodes: The set.
+        nodes: The operators.
 
     Returns:
-        By node index, the most of them on a path inside the set that ends at the node.
+        By value index, the most of them on a path inside the set that ends at the value.
     """
     depth: dict[int, int] = {}
     for index in members(nodes):
         node = graph.nodes[index]
         before = max((depth.get(i, 0) for i in node.inputs), default=0)
-        depth[index] = before + (ROUNDS.fullmatch(node.op) is not None)
+        depth |= dict.fromkeys(node.outputs, before + (ROUNDS.fullmatch(node.op) is not None))
     return depth
 
 
@@ -57,20 +57,20 @@ def is_quantised(graph: DataflowGraph, index: int) -> bool:
 
     Args:
         graph: The dataflow graph.
-        index: The node index of the value.
+        index: The value.
     """
-    dtype = graph.nodes[index].type.dtype if not graph.nodes[index].is_tuple else ""
+    dtype = graph.values[index].type.dtype
     if dtype not in ("int8", "uint8"):
         return False
     waiting, seen = [index], {index}
     while waiting:
-        node = graph.nodes[waiting.pop()]
+        node = graph.operator_of(waiting.pop())
+        if node is None:
+            continue
         if ROUNDS.fullmatch(node.op):
             return True
         for source in node.inputs:
-            if source not in seen and any(
-                kind.dtype == dtype for kind in graph.nodes[source].types
-            ):
+            if source not in seen and graph.values[source].type.dtype == dtype:
                 seen.add(source)
                 waiting.append(source)
     return False

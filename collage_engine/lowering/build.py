@@ -163,8 +163,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
 
 def _constants(function: Function) -> dict[int, int]:
     """Return the constants that a function reads, with their bytes."""
-    nodes = function.graph.nodes
-    return {i: nodes[i].type.bytes for i in function.members if nodes[i].form == "constant"}
+    return {i: function.graph.values[i].type.bytes for i in function.constants}
 
 
 def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int]]) -> None:

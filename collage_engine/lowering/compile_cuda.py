@@ -44,8 +44,7 @@ def copies_wanted(weights: int, model_weights: int, cache: int) -> int:
 
 def weight_bytes(function: Function) -> int:
     """Return the bytes of the constants inside a function."""
-    nodes = (function.graph.nodes[index] for index in function.members)
-    return sum(kind.bytes for node in nodes if node.form == "constant" for kind in node.types)
+    return sum(function.graph.values[index].type.bytes for index in function.constants)
 
 
 def device_timer(calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> DeviceTimer:

@@ -55,7 +55,7 @@ class ValuesAtHand:
         """Return the variable of a value in a format, which is computed when it is first wanted.
 
         Args:
-            index: The node index of the value, which was put before in some format.
+            index: The index of the value, which was put before in some format.
             name: The format.
         """
         from tvm import relax
@@ -71,7 +71,7 @@ class ValuesAtHand:
                 known[PLAIN] = self._host.give(index, known[HOST])
         if name not in known:
             source, value = next((n, v) for n, v in known.items() if n != HOST)
-            kind = self._graph.nodes[index].type
+            kind = self._graph.values[index].type
             kernel = self._kernel(kind, source, name)
             known[name] = self._builder.emit(
                 relax.call_tir(kernel, (value,), relax_type(stored_type(kind, name)))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.lowering.extract import relax_type
-from collage_engine.records.graph import node_set
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import KERNEL_NODES, MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
@@ -58,15 +58,14 @@ class CompiledParts:
                 if module.attrs and KERNEL_NODES in module.attrs:
                     said = json.loads(str(module.attrs[KERNEL_NODES]))
                     self._nodes[position] = [
-                        (callee, function.graph.to_operators(node_set(nodes)))
-                        for callee, nodes in said
+                        (callee, tuple(map(OperatorNumber, nodes))) for callee, nodes in said
                     ]
                 if module.attrs and MODULES in module.attrs:
                     self.externals.extend(module.attrs[MODULES])
             else:
                 self.externals.append(toolchain.compile(function))
         except ToolchainError as error:
-            first = function.graph.to_operators(function.nodes)[0]
+            first = function.members[0]
             raise ToolchainError(f"{function.symbol}, from operator {first} on: {error}") from error
 
     def call(

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.formats import by_value
 from collage_engine.records.format import HOST, Formats
-from collage_engine.records.graph import NodeIndex, NodeSet, OperatorNumber, TensorType, members
+from collage_engine.records.graph import (
+    OperatorNumber,
+    OperatorSet,
+    TensorType,
+    ValueIndex,
+    members,
+    operator_set,
+)
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
@@ -27,8 +34,6 @@ def function_of(
 ) -> Function:
     """Return some operators of a model as a function that a toolchain can compile.
 
-    The function also holds the constants, tuples and projections that belong to the operators.
-
     Args:
         model: The imported model.
         instance: The toolchain instance that is to compile it.
@@ -39,19 +44,14 @@ def function_of(
         gives: Formats of outputs that are not plain, by operator number.
 
     Raises:
-        ToolchainError: No value leaves the sub-graph, or a tuple would cross its border.
+        ToolchainError: No value leaves the sub-graph.
     """
     graph = model.graph
     numbers = tuple(map(OperatorNumber, operators))
-    nodes = graph.close(graph.to_indices(numbers))
+    nodes = operator_set(numbers)
     inputs, outputs = graph.boundary(nodes)
     if not outputs:
         raise ToolchainError(f"no value leaves the sub-graph of operators {list(numbers)}")
-    for index in inputs:
-        if graph.nodes[index].is_tuple:
-            raise ToolchainError(
-                f"the tuple made by {graph.nodes[index].op or index} would cross the border"
-            )
     return Function(
         symbol,
         model,
@@ -73,9 +73,9 @@ def _stored(formats: dict[int, str]) -> dict[int, str]:
 
 def relax_module(
     model: ImportedModel,
-    nodes: NodeSet,
-    inputs: tuple[NodeIndex, ...],
-    outputs: tuple[NodeIndex, ...],
+    nodes: OperatorSet,
+    inputs: tuple[ValueIndex, ...],
+    outputs: tuple[ValueIndex, ...],
 ) -> Any:
     """Return a Relax module whose ``main`` computes some values from others.
 
@@ -85,35 +85,27 @@ def relax_module(
 
     Args:
         model: The imported model.
-        nodes: The nodes between inputs and outputs, closed over constants, tuples, projections.
-        inputs: The node indices of the parameters, in order.
-        outputs: The node indices of the results, in order.
+        nodes: The operators between inputs and outputs.
+        inputs: The values that are parameters, in order.
+        outputs: The values that are results, in order.
     """
     from tvm import relax
     from tvm.ir import Tuple
     from tvm.tirx import PrimFunc
 
-    from collage_engine.kernels.relax_values import with_variables
-
     builder = relax.BlockBuilder()
-    known: dict[Any, Any] = {
+    functions = {
         var: builder.add_func(func, var.name_hint)
         for var, func in model.module.functions.items()
         if isinstance(func, PrimFunc)
     }
-    params = []
-    for index in inputs:
-        param = relax.Var(f"v{index}", relax_type(model.graph.nodes[index].type))
-        known[model.var(index)] = param
-        params.append(param)
-    graph = model.graph
-    with builder.function("main", params):
+    values = model.graph.values
+    known: dict[int, Any] = {i: relax.Var(f"v{i}", relax_type(values[i].type)) for i in inputs}
+    with builder.function("main", list(known.values())):
         with builder.dataflow():
-            for index in members(nodes):
-                if graph.nodes[index].form in ("call", "projection"):  # tuples stand in place
-                    whole = with_variables(model.expr(index), lambda v: known.get(v, v))
-                    known[model.var(index)] = builder.emit(whole)
-            results = [known[model.var(index)] for index in outputs]
+            for operator in members(nodes):
+                model.emit(builder, operator, known, functions)
+            results = [known[index] for index in outputs]
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
     return builder.get()

@@ -24,7 +24,7 @@ class HostSide:
         self._builder = builder
         self._graph = graph
         self._numbers: dict[int, int] = {}
-        """Values by node index."""
+        """Values by value index."""
         self._parts: list[tuple[list[int], list[int]]] = []
         self._executables: list[Any] = []
 
@@ -45,7 +45,7 @@ class HostSide:
         """Return a host's value, copied to the device."""
         from collage_engine.lowering.extract import relax_type
 
-        kind = relax_type(self._graph.nodes[index].type)
+        kind = relax_type(self._graph.values[index].type)
         return self._call("give", self._number(index), (stand_in,), kind)
 
     def run(self, function: Function, stand_ins: list[Any]) -> tuple[Any, str]:
@@ -59,7 +59,7 @@ class HostSide:
 
     def module(self) -> Any:
         """Return the runtime module that the calls go to."""
-        values = [self._graph.nodes[index].type for index in self._numbers]
+        values = [self._graph.values[index].type for index in self._numbers]
         return module_of(values, self._parts, self._executables)
 
 

@@ -2,7 +2,7 @@
 
 The cleaned ONNX model is cut into segments of bounded size, every value of a segment is an output
 of it, and the toolchain that evaluates ONNX runs it as written. A node that it refuses ONNX's own
-reference evaluator computes. A segment's values go to ``.npy`` files at once, one per node index,
+reference evaluator computes. A segment's values go to ``.npy`` files at once, one per value,
 so memory stays bounded by a segment; readers map the files. Values inside an ONNX node, which cross
 no partition's border, are not recorded.
 """
@@ -18,7 +18,6 @@ import onnx
 
 from collage_engine.lowering.definitions import by_definition, is_affected
 from collage_engine.model.dimensions import drop_values
-from collage_engine.model.formats import values_of
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_external import (
@@ -33,7 +32,7 @@ from collage_engine.model.onnx_external import (
 )
 from collage_engine.model.onnx_file import read_model, read_without_weights, tensor_array
 from collage_engine.model.values import numpy_type
-from collage_engine.records.graph import NodeIndex, TensorType
+from collage_engine.records.graph import OperatorNumber, TensorType, ValueIndex
 from collage_engine.support.errors import (
     Cancelled,
     MeasureError,
@@ -57,7 +56,7 @@ COMPLETE = "complete"
 
 
 class TrueValues:
-    """The recorded values of a model in a folder: ``<node index>.npy``, and ``COMPLETE``."""
+    """The recorded values of a model in a folder: ``<value index>.npy``, and ``COMPLETE``."""
 
     def __init__(self, folder: str | Path) -> None:
         """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""
@@ -94,13 +93,13 @@ class TrueValues:
         return (self.folder / f"{index}.npy").is_file()
 
     def value(self, index: int) -> np.ndarray:
-        """Return the value of a node, mapped from its file and read-only.
+        """Return a value, mapped from its file and read-only.
 
         Raises:
-            MeasureError: No value was recorded for the node.
+            MeasureError: It was not recorded.
         """
         if index not in self:
-            raise MeasureError(f"no value was recorded for node {index}")
+            raise MeasureError(f"the value {index} was not recorded")
         return _load(self.folder / f"{index}.npy")
 
     def inputs_of(self, function: Function) -> list[np.ndarray]:
@@ -120,7 +119,7 @@ class _Recorder:
         self.graph = model.graph
         self.folder = folder
         self.cancel = cancel
-        self.known: dict[NodeIndex, None] = {}
+        self.known: dict[ValueIndex, None] = {}
         """What is recorded, in order."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> None:
@@ -139,17 +138,16 @@ class _Recorder:
             self.segment(segment)
         (self.folder / COMPLETE).touch()
 
-    def segments(self) -> list[list[NodeIndex]]:
+    def segments(self) -> list[list[OperatorNumber]]:
         """Return the calls in topological order, in segments of at most ``SEGMENT_BYTES``."""
-        found: list[list[NodeIndex]] = []
+        found: list[list[OperatorNumber]] = []
         held = SEGMENT_BYTES + 1
         for index in self.graph.operators:
             node = self.graph.nodes[index]
             size = sum(kind.bytes for kind in node.types) + sum(
-                kind.bytes
-                for source in node.inputs
-                if self.graph.nodes[source].form == "constant"
-                for kind in self.graph.nodes[source].types
+                value.type.bytes
+                for value in (self.graph.values[source] for source in node.inputs)
+                if value.constant
             )
             if held + size > SEGMENT_BYTES or not found:
                 found.append([])
@@ -158,7 +156,7 @@ class _Recorder:
             held += size
         return found
 
-    def segment(self, calls: Sequence[NodeIndex]) -> None:
+    def segment(self, calls: Sequence[OperatorNumber]) -> None:
         """Record the values of some calls.
 
         Where they cannot be run as a whole they are run one by one, and those that the toolchain
@@ -171,10 +169,10 @@ class _Recorder:
         if self.cancel is not None and self.cancel.is_set():
             raise Cancelled("stopped while the true values were recorded")
         outputs = [
-            NodeIndex(value)
+            value
             for call in calls
-            for value in values_of(self.graph, self.graph.operator_number[call])
-            if self.graph.nodes[value].onnx_value is not None and value not in self.known
+            for value in self.graph.used_results(call)
+            if self.graph.values[value].onnx_value is not None and value not in self.known
         ]
         if not outputs:
             return  # inside a node whose results come later
@@ -190,12 +188,12 @@ class _Recorder:
         for index, array in zip(outputs, results, strict=True):
             self.save(index, array)
 
-    def by_onnx(self, run: Evaluate, outputs: Sequence[NodeIndex]) -> list[np.ndarray]:
+    def by_onnx(self, run: Evaluate, outputs: Sequence[ValueIndex]) -> list[np.ndarray]:
         """Compute values with ONNX, from those that are recorded.
 
         Args:
             run: What runs the operators as an ONNX model.
-            outputs: The node indices of the values that are wanted.
+            outputs: The values that are wanted.
 
         Raises:
             _NoOnnxForm: ONNX cannot express or run these operators.
@@ -209,12 +207,12 @@ class _Recorder:
         except Exception as error:  # whatever one cannot take, another may
             raise _NoOnnxForm(short_reason(error, line="first")) from error
         return [
-            shaped(np.asarray(array), self.graph.nodes[index].type)
+            shaped(np.asarray(array), self.graph.values[index].type)
             for index, array in zip(outputs, results, strict=True)
         ]
 
-    def save(self, index: NodeIndex, array: np.ndarray) -> None:
-        kind = self.graph.nodes[index].type
+    def save(self, index: ValueIndex, array: np.ndarray) -> None:
+        kind = self.graph.values[index].type
         self.known[index] = None
         array = np.ascontiguousarray(array.astype(numpy_type(kind.dtype), copy=False))
         np.save(self.folder / f"{index}.npy", shaped(array, kind))

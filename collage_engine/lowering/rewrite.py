@@ -69,7 +69,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         host,
     )
     for index, (name, _) in zip(graph.record.inputs, model.inputs, strict=True):
-        parameter = relax.Var(name, relax_type(graph.nodes[index].type))
+        parameter = relax.Var(name, relax_type(graph.values[index].type))
         at_hand.put(index, parameter)
         params.append(parameter)
 
@@ -100,9 +100,9 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
                     at_hand.put(output, result, function.gives.get(output, PLAIN))
             leaving = []
             for index in graph.record.outputs:
-                if graph.nodes[index].form == "constant" and not at_hand.knows(index):
-                    value = relax.const(model.constant(index), graph.nodes[index].type.dtype)
-                    at_hand.put(index, value)
+                leaves = graph.values[index]
+                if leaves.constant and not at_hand.knows(index):
+                    at_hand.put(index, relax.const(model.constant(index), leaves.type.dtype))
                 leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)

@@ -29,7 +29,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from collage_engine.kernels.rounding import balanced
 from collage_engine.lowering.accuracy import errors
 from collage_engine.model.onnx_external import mapped_weights
-from collage_engine.records.graph import NodeIndex, OperatorNumber
+from collage_engine.records.graph import Node, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.registry import onnx_evaluator
@@ -55,8 +55,6 @@ class EmulatedProduct:
 
     number: OperatorNumber
     """Its operator number in the dataflow graph."""
-    index: NodeIndex
-    """Its index in the dataflow graph."""
     onnx_node: int
     """The place of its node in the cleaned ONNX model."""
 
@@ -73,40 +71,38 @@ def emulated_products(model: ImportedModel) -> tuple[EmulatedProduct, ...]:
     }
     found: dict[int, EmulatedProduct] = {}
     shared: set[int] = set()
-    for index, number in graph.operator_number.items():
-        node = graph.nodes[index]
+    for node in graph.nodes:
         if node.op not in PRODUCTS or node.type.dtype != "float32":
             continue
-        place = makers.get(graph.nodes[_named(model, index)].onnx_value or "")
+        place = makers.get(graph.values[_named(model, node.index)].onnx_value or "")
         if place is None or model.onnx.graph.node[place].op_type not in ONNX_PRODUCTS:
             continue
-        if _depthwise(model, index):
+        if _depthwise(model, node):
             continue
         if place in found:
             shared.add(place)
-        found[place] = EmulatedProduct(number, index, place)
+        found[place] = EmulatedProduct(node.index, place)
     return tuple(found[place] for place in sorted(found.keys() - shared))
 
 
-def _named(model: ImportedModel, index: NodeIndex) -> NodeIndex:
-    """Return the node, or the first one after it whose value the cleaned ONNX model has.
+def _named(model: ImportedModel, index: OperatorNumber) -> OperatorNumber:
+    """Return the operator, or the first one after it whose value the cleaned ONNX model has.
 
     A convolution before its bias is added has none, for example.
     """
     graph = model.graph
-    while not graph.nodes[index].onnx_value and len(graph.users[index]) == 1:
+    while not graph.values[index].onnx_value and len(graph.users[index]) == 1:
         (index,) = graph.users[index]
     return index
 
 
-def _depthwise(model: ImportedModel, index: NodeIndex) -> bool:
+def _depthwise(model: ImportedModel, node: Node) -> bool:
     """Tell whether a product is a convolution of every channel by itself."""
-    node = model.graph.nodes[index]
     groups = int(node.attributes.get("groups", 1))
     layout = str(node.attributes.get("data_layout", ""))
     if groups == 1 or "C" not in layout:
         return False
-    return groups == model.graph.nodes[node.inputs[0]].type.shape[layout.index("C")]
+    return groups == model.graph.values[node.inputs[0]].type.shape[layout.index("C")]
 
 
 class RoundingEmulation:

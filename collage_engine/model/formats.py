@@ -1,13 +1,13 @@
-"""Looks up formats of border values: by operator number in records, by node index in functions."""
+"""Looks up formats of border values: by operator number in records, by value index in functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.graph import OperatorSet, ValueIndex
 from collage_engine.records.operators import names_where
 
 _SPATIAL = names_where(layout="spatial")
@@ -15,7 +15,7 @@ _CARRIERS = names_where(layout="carrier")
 
 
 def by_value(
-    graph: DataflowGraph, values: Iterable[NodeIndex], formats: Formats | None
+    graph: DataflowGraph, values: Iterable[ValueIndex], formats: Formats | None
 ) -> dict[int, str]:
     """Return the formats of border values, given by operator number of their producers.
 
@@ -24,90 +24,74 @@ def by_value(
 
     Args:
         graph: The model's dataflow graph.
-        values: Node indices of the border values.
+        values: The border values.
         formats: The format of each operator's values, by operator number.
 
     Returns:
-        The formats that are not plain, by node index.
+        The formats that are not plain, by value index.
     """
     if not formats:
         return {}
     found: dict[int, str] = {}
     for index in values:
-        number = graph.operator_number.get(graph.producer(index))
+        number = graph.values[index].producer
         name = PLAIN if number is None else formats.get(number, PLAIN)
-        if differs(graph.nodes[index].type, name):
+        if differs(graph.values[index].type, name):
             found[index] = name
     return found
 
 
 def border_formats(
-    graph: DataflowGraph, nodes: NodeSet, takes: Formats, gives: Formats
+    graph: DataflowGraph, operators: OperatorSet, takes: Formats, gives: Formats
 ) -> tuple[dict[int, str], dict[int, str]]:
-    """Return a record's formats by node index, over the border of a closed set.
+    """Return a record's formats by value index, over the border of a set of operators.
 
     Args:
         graph: The model's dataflow graph.
-        nodes: The closed set.
+        operators: The operators.
         takes: The formats of its inputs, by the operator number of their producers.
         gives: The formats of its outputs, by operator number.
 
     Returns:
-        The formats of inputs and of outputs that are not plain, by node index.
+        The formats of inputs and of outputs that are not plain, by value index.
     """
     if not takes and not gives:
         return {}, {}
-    inputs, outputs = graph.boundary(nodes)
+    inputs, outputs = graph.boundary(operators)
     return by_value(graph, inputs, takes), by_value(graph, outputs, gives)
 
 
-def values_of(graph: DataflowGraph, number: int) -> tuple[int, ...]:
-    """Return the node indices of the tensor values that an operator computes.
-
-    They are the operator itself, or its projections where it gives a tuple.
-    """
-    index = graph.operators[number]
-    if not graph.nodes[index].is_tuple:
-        return (index,)
-    return tuple(u for u in graph.users[index] if graph.nodes[u].form == "projection")
-
-
-def channels_last_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
+def channels_last_border(graph: DataflowGraph, operators: OperatorSet) -> tuple[Formats, Formats]:
     """Return ``takes`` and ``gives`` of a set with every image of its border NHWC, by operator.
 
     Empty where no value is another one in memory then. Graph inputs are plain always; so is what
     only leaves the model, since its user wants it plain.
     """
-    nodes = graph.close(nodes)
-    inputs, outputs = graph.boundary(nodes)
+    inputs, outputs = graph.boundary(operators)
     images = image_values(graph)
     takes: dict[int, str] = {}
     gives: dict[int, str] = {}
     for index in inputs:
-        number = graph.operator_number.get(graph.producer(index))
+        number = graph.values[index].producer
         if number is not None and index in images:
             takes[number] = NHWC
     for index in outputs:
-        read = any(not nodes >> user & 1 for user in graph.users[index])
-        if index in images and (read or not graph.output_set >> index & 1):
-            gives[graph.operator_number[graph.producer(index)]] = NHWC
+        read = any(not operators >> reader & 1 for reader in graph.readers[index])
+        if index in images and (read or index not in graph.leaving_values):
+            gives.update(dict.fromkeys(graph.record.producers([index]), NHWC))
     return takes, gives
 
 
-def host_border(graph: DataflowGraph, nodes: NodeSet) -> tuple[Formats, Formats]:
+def host_border(graph: DataflowGraph, operators: OperatorSet) -> tuple[Formats, Formats]:
     """Return ``takes`` and ``gives`` of a set that runs wholly on the host of a device."""
-    inputs, outputs = graph.boundary(graph.close(nodes))
-    numbers = (graph.operator_number.get(graph.producer(index)) for index in inputs)
-    gives: dict[int, str] = {
-        graph.operator_number[graph.producer(index)]: HOST for index in outputs
-    }
-    return {number: HOST for number in numbers if number is not None}, gives
+    takes, gives = map(graph.record.producers, graph.boundary(operators))
+    return dict.fromkeys(takes, HOST), dict.fromkeys(gives, HOST)
 
 
-_images: WeakKeyDictionary[DataflowGraph, frozenset[NodeIndex]] = WeakKeyDictionary()
+_images: WeakKeyDictionary[DataflowGraph, frozenset[ValueIndex]] = WeakKeyDictionary()
 
 
-def image_values(graph: DataflowGraph) -> frozenset[NodeIndex]:
+def image_values(graph: DataflowGraph) -> frozenset[ValueIndex]:
     """Return the tensor values that belong to images and are other bytes in NHWC than plain.
 
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
@@ -119,20 +103,15 @@ def image_values(graph: DataflowGraph) -> frozenset[NodeIndex]:
     return found
 
 
-def _search(graph: DataflowGraph) -> frozenset[NodeIndex]:
-    found: set[NodeIndex] = set()
+def _search(graph: DataflowGraph) -> frozenset[ValueIndex]:
+    found: set[ValueIndex] = set()
     groups = []
-    for index in graph.operators:
-        node = graph.nodes[index]
+    for node in graph.nodes:
         if node.op in _SPATIAL:
             if str(node.attributes.get("data_layout", node.attributes.get("layout"))) == "NCHW":
-                found.update(i for i in (node.inputs[0], index) if _could_be(graph, i))
+                found.update(i for i in (node.inputs[0], node.index) if _could_be(graph, i))
         elif node.kind in ("elementwise", "broadcast") or node.op in _CARRIERS:
-            group = {
-                i
-                for i in (*_operands(graph, index), *_results(graph, index))
-                if _could_be(graph, i)
-            }
+            group = {i for i in (*node.inputs, *node.outputs) if _could_be(graph, i)}
             if len(group) > 1:
                 groups.append(group)
     grown = True
@@ -149,23 +128,6 @@ def _search(graph: DataflowGraph) -> frozenset[NodeIndex]:
     return frozenset(found)
 
 
-def _could_be(graph: DataflowGraph, index: NodeIndex) -> bool:
-    node = graph.nodes[index]
-    return (
-        node.form in ("call", "projection", "parameter")
-        and not node.is_tuple
-        and differs(node.type)
-    )
-
-
-def _operands(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
-    for source in graph.nodes[index].inputs:
-        node = graph.nodes[source]
-        yield from node.inputs if node.form == "tuple" else (source,)
-
-
-def _results(graph: DataflowGraph, index: NodeIndex) -> Iterator[NodeIndex]:
-    if graph.nodes[index].is_tuple:
-        yield from (u for u in graph.users[index] if graph.nodes[u].form == "projection")
-    else:
-        yield index
+def _could_be(graph: DataflowGraph, index: ValueIndex) -> bool:
+    value = graph.values[index]
+    return not value.constant and differs(value.type)

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ import onnx
 import tvm
 from tvm import relax
 
+from collage_engine.model.attributes import is_tensor, is_tensor_tuple, takes_a_tuple
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.dimensions import description, drop_values, kept_sizes, set_shapes
 from collage_engine.model.frontend import Frontend, UnknownType
@@ -33,8 +35,9 @@ from collage_engine.model.opaque import OpaqueOperator
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (
     OpenSize,
+    RelaxCall,
     Resolver,
-    Value,
+    Tensor,
     constant_array,
     post_dfs,
 )
@@ -45,9 +48,11 @@ from collage_engine.records.graph import (
     GraphRecord,
     ModelRecord,
     Node,
-    NodeIndex,
+    OperatorNumber,
     OpKind,
     TensorType,
+    Value,
+    ValueIndex,
     item_bytes,
 )
 from collage_engine.records.operators import OPERATORS, is_opaque
@@ -77,10 +82,12 @@ class ImportedModel:
     """Name and type of every input of the user's file that is no initializer, unused ones too."""
     outputs: tuple[tuple[str, TensorType], ...]
     _module: tvm.IRModule = field(repr=False)
-    _exprs: tuple[Any, ...] = field(repr=False)
-    _vars: tuple[Any, ...] = field(repr=False)
+    _calls: tuple[Any, ...] = field(repr=False)
+    """By operator number, the call over the variables and constants of the module."""
+    _exprs: dict[int, Any] = field(repr=False)
+    """By value index, the variable that a value is bound to, or the constant that it is."""
     _opaque: dict[int, OpaqueOperator] = field(default_factory=dict, repr=False)
-    """The opaque operators of the graph, by node index."""
+    """The opaque operators of the graph, by operator number."""
     defaults: tuple[str, ...] = ()
     """Inputs of the user's file that became constants, since it holds values for them."""
     kept: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
@@ -97,39 +104,58 @@ class ImportedModel:
         return self._module
 
     def constant(self, index: int) -> np.ndarray:
-        """Return the values of a constant node, which must not be written to.
+        """Return the values of a constant, which must not be written to.
 
         Raises:
-            KeyError: The node is no constant.
+            KeyError: The value is no constant.
         """
         if index not in self._arrays:
-            if self.graph.nodes[index].form != "constant":
-                raise KeyError(f"node {index} is no constant")
+            if not self.graph.values[index].constant:
+                raise KeyError(f"value {index} is no constant")
             self._arrays[index] = constant_array(self._exprs[index])
         return self._arrays[index]
 
-    def expr(self, index: int) -> Any:
-        """Return a node's Relax expression over the variables and constants of ``module``.
+    def call(self, operator: int) -> Any:
+        """Return an operator's Relax call over the variables and constants of ``module``."""
+        return self._calls[operator]
 
-        It is a call's or projection's bound expression, a tuple, a constant, or a parameter's
-        variable.
+    def expr(self, index: int) -> Any:
+        """Return the Relax expression of a value in ``module``: a variable, or a constant.
+
+        Raises:
+            KeyError: Nobody needs the value, so that it has no variable.
         """
         return self._exprs[index]
 
-    def var(self, index: int) -> Any:
-        """Return the variable that a parameter, call or projection is bound to in ``module``.
+    def emit(
+        self,
+        builder: Any,
+        operator: OperatorNumber,
+        known: dict[int, Any],
+        functions: Mapping[Any, Any] = MappingProxyType({}),
+    ) -> None:
+        """Emit an operator's call into another function.
 
-        Raises:
-            KeyError: The node is written in place.
+        Args:
+            builder: The block builder of the function.
+            operator: The operator.
+            known: By value index what stands for a value in the function; constants are in place.
+                The operator's results are added.
+            functions: What stands there for functions of ``module``.
         """
-        found = self._vars[index]
-        if found is None:
-            raise KeyError(f"node {index} is written in place, not bound to a variable")
-        return found
+        node = self.graph.nodes[operator]
+        arguments = [known.get(i, self._exprs[i]) for i in node.inputs]
+        whole = builder.emit(_with_arguments(self._calls[operator], arguments, functions))
+        if not isinstance(whole.ty, relax.TupleType):
+            known[operator] = whole
+            return
+        for position, index in enumerate(node.outputs):
+            if self.graph.is_used(index):
+                known[index] = builder.emit(relax.TupleGetItem(whole, position))
 
-    def opaque_operator(self, index: int) -> OpaqueOperator | None:
+    def opaque_operator(self, operator: int) -> OpaqueOperator | None:
         """Return the ONNX nodes of an opaque operator; None where Relax has the operator."""
-        return self._opaque.get(index)
+        return self._opaque.get(operator)
 
     def random_inputs(self, seed: int, numbers: str = "normal") -> dict[str, np.ndarray]:
         """Return a random array for every input: floats of a range, integers as readers admit.
@@ -246,30 +272,27 @@ def _import(
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)
     resolver = _resolved(clean, path, evaluate)
-    values = list(post_dfs(resolver.parameters, resolver.outputs))
-    graph, lived = _records(values, resolver, clean)
-    weights = sum(n.type.bytes for n in graph.nodes if n.form == "constant")
+    calls = list(post_dfs(resolver.outputs))
+    numbered = _numbered(calls, resolver)
+    graph, lived = _records(calls, numbered, resolver, clean)
     record = ModelRecord(
         path=path,
         sha256=digest,
-        nodes=graph.record.count_nodes(range(len(graph.operators))),
+        nodes=graph.record.count_nodes(range(len(graph))),
         folded=tuple(n for n in clean.order if n not in lived),
-        weights_bytes=weights,
+        weights_bytes=sum(value.type.bytes for value in graph.record.constants),
         onnx_nodes=onnx_nodes,
         shapes=given,
     )
-    module, exprs, variables = _rebuild(values, resolver)
-    nodes = graph.nodes
+    module, rebuilt, exprs = _rebuild(calls, numbered, graph, resolver)
+    values = graph.values
     return ImportedModel(
         record=record,
         onnx=clean.onnx,
         graph=graph,
-        inputs=tuple(
-            (name, nodes[i].type)
-            for name, i in zip(graph.record.input_names, graph.record.inputs, strict=True)
-        ),
+        inputs=tuple((value.name, value.type) for value in graph.record.parameters),
         outputs=tuple(
-            (name, nodes[i].type)
+            (name, values[i].type)
             for name, i in zip(graph.record.output_names, graph.record.outputs, strict=True)
         ),
         defaults=defaults,
@@ -277,9 +300,9 @@ def _import(
         ir_version=ir_version,
         described=described,
         _module=module,
+        _calls=rebuilt,
         _exprs=exprs,
-        _vars=variables,
-        _opaque={i: resolver.operators[v.owner] for i, v in enumerate(values) if is_opaque(v.op)},
+        _opaque={i: resolver.operators[c.owner] for i, c in enumerate(calls) if is_opaque(c.op)},
     )
 
 
@@ -316,77 +339,90 @@ def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
         opaque.update(wrong)
 
 
+def _numbered(calls: list[RelaxCall], resolver: Resolver) -> list[Tensor]:
+    """Return all tensors of the graph by value index: the calls' first results come first."""
+    read = [each for call in calls for each in call.inputs]
+    constants = [each for each in (*read, *resolver.outputs) if each.constant]
+    further = [each for call in calls for each in call.results[1:]]
+    firsts = [call.results[0] for call in calls]
+    return [*firsts, *resolver.parameters, *dict.fromkeys(constants), *further]
+
+
 def _records(
-    values: list[Value], resolver: Resolver, clean: CleanModel
+    calls: list[RelaxCall], numbered: list[Tensor], resolver: Resolver, clean: CleanModel
 ) -> tuple[DataflowGraph, set[str]]:
     """Return the dataflow graph's records, and the user's node names that live on in it."""
-    index = {id(v): NodeIndex(i) for i, v in enumerate(values)}
-    outputs = tuple(index[id(v)] for v in resolver.outputs)
-    origins = {
-        index[id(value)]: _origins(value, resolver, clean)
-        for value in values
-        if value.form == "call"
-    }
+    index = {id(tensor): ValueIndex(i) for i, tensor in enumerate(numbered)}
+    operators = {id(call): OperatorNumber(i) for i, call in enumerate(calls)}
+    origins = {operators[id(call)]: _origins(call, resolver, clean) for call in calls}
     numbers = _numbers_of_nodes(origins)
+    graph = clean.onnx.graph
+
+    def value(tensor: Tensor, name: str = "") -> Value:
+        return Value(
+            index=index[id(tensor)],
+            type=tensor.type,
+            producer=None if tensor.call is None else operators[id(tensor.call)],
+            constant=tensor.constant,
+            name=name,
+            onnx_value=tensor.onnx_value,
+            largest=_largest(tensor) if tensor.constant else None,
+        )
+
     lived: set[str] = set()
     nodes = []
-    for value in values:
-        number = index[id(value)]
-        come_from = origins.get(number, [])
+    for number, call in enumerate(calls):
+        operator = operators[id(call)]
+        come_from = origins[operator]
         onnx_nodes = tuple(dict.fromkeys(name for each in come_from for name in each.names))
         lived.update(onnx_nodes)
-        name = onnx_nodes[0] if onnx_nodes else value.name if value.form != "call" else ""
         nodes.append(
             Node(
-                index=number,
-                form=value.form,
-                op=value.op,
-                attributes=value.attributes,
-                inputs=tuple(index[id(i)] for i in value.inputs),
-                types=value.types,
-                is_tuple=value.is_tuple,
-                kind=_kind(value, resolver),
-                name=name,
-                field=value.field,
+                index=operator,
+                op=call.op,
+                attributes=call.attributes,
+                inputs=tuple(index[id(i)] for i in call.inputs),
+                results=tuple(map(value, call.results)),
+                kind=_kind(call, resolver),
+                name=onnx_nodes[0] if onnx_nodes else "",
                 onnx_nodes=onnx_nodes,
-                onnx_node=numbers.get(number, -1),
+                onnx_node=numbers[number],
                 scope=come_from[0].scope if come_from else (),
-                onnx_type=come_from[0].type if come_from and not is_opaque(value.op) else "",
-                onnx_value=value.onnx_value,
-                scalar=value.form == "constant" and value.types[0].shape == (),
-                largest=_largest(value) if value.form == "constant" else None,
+                onnx_type=come_from[0].type if come_from and not is_opaque(call.op) else "",
             )
         )
-    graph = clean.onnx.graph
     record = GraphRecord(
         nodes=tuple(nodes),
-        inputs=tuple(index[id(p)] for p in resolver.parameters),
-        outputs=outputs,
-        input_names=tuple(i.name for i in graph.input),
+        parameters=tuple(
+            value(parameter, given.name)
+            for parameter, given in zip(resolver.parameters, graph.input, strict=True)
+        ),
+        constants=tuple(value(each, each.name) for each in numbered if each.constant),
+        outputs=tuple(index[id(tensor)] for tensor in resolver.outputs),
         output_names=tuple(o.name for o in graph.output),
     )
     return DataflowGraph(record), lived
 
 
-def _largest(constant: Value) -> int | None:
+def _largest(constant: Tensor) -> int | None:
     """Return the largest magnitude of whole numbers of more than 8 bits; None of others."""
-    kind = constant.types[0]
+    kind = constant.type
     if not is_whole(kind) or item_bytes(kind.dtype) == 1 or not kind.elements:
         return None
     array = constant_array(constant.expr)
     return max(int(array.max()), -int(array.min()))
 
 
-def _origins(value: Value, resolver: Resolver, clean: CleanModel) -> list[Origin]:
+def _origins(call: RelaxCall, resolver: Resolver, clean: CleanModel) -> list[Origin]:
     """Return where the cleaned nodes of a call come from; an opaque operator may hold several."""
-    operator = resolver.operators.get(value.owner)
+    operator = resolver.operators.get(call.owner)
     if operator is None:
-        return [clean.origins.get(value.owner, Origin())]
+        return [clean.origins.get(call.owner, Origin())]
     firsts = (next(o for o in node.output if o) for node in operator.nodes)
     return [clean.origins.get(first, Origin()) for first in firsts]
 
 
-def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeIndex, int]:
+def _numbers_of_nodes(origins: Mapping[OperatorNumber, list[Origin]]) -> dict[int, int]:
     """Return the number of each call's ONNX node; nodes are numbered by their first calls."""
     united: dict[int, int] = {}
 
@@ -395,7 +431,7 @@ def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeInd
             node = united[node]
         return node
 
-    keys: dict[NodeIndex, int] = {}
+    keys: dict[OperatorNumber, int] = {}
     for index, come_from in origins.items():
         keys[index], *others = [n for origin in come_from for n in origin.nodes] or [-1 - index]
         for other in others:
@@ -405,20 +441,12 @@ def _numbers_of_nodes(origins: Mapping[NodeIndex, list[Origin]]) -> dict[NodeInd
     return {i: numbers.setdefault(stands_for(key), len(numbers)) for i, key in keys.items()}
 
 
-def _kind(value: Value, resolver: Resolver) -> OpKind:
-    if value.form == "constant":
-        return "elementwise"
-    if value.form in ("tuple", "projection"):
-        return "injective"
-    if value.form != "call":
-        return "opaque"
-    if is_opaque(value.op):
-        return "opaque"
-    row = OPERATORS.get(value.op)
+def _kind(call: RelaxCall, resolver: Resolver) -> OpKind:
+    row = OPERATORS.get(call.op)
     if row is not None:
         return row.kind
-    if _is_call_tir(value.expr):
-        return _kind_of_loops(resolver.functions[value.expr.args[0].name_hint])
+    if _is_call_tir(call.expr):
+        return _kind_of_loops(resolver.functions[call.expr.args[0].name_hint])
     return "opaque"
 
 
@@ -429,45 +457,41 @@ def _kind_of_loops(function: Any) -> OpKind:
 
 
 def _rebuild(
-    values: list[Value], resolver: Resolver
-) -> tuple[tvm.IRModule, tuple[Any, ...], tuple[Any, ...]]:
+    calls: list[RelaxCall], numbered: list[Tensor], graph: DataflowGraph, resolver: Resolver
+) -> tuple[tvm.IRModule, tuple[Any, ...], dict[int, Any]]:
     """Rebuilds the Relax module in the graph's own order.
 
     Returns:
-        The module, with each node's expression and variable.
+        The module, the call of each operator, and by value index the variable or constant that a
+        value is.
     """
-    outgoing = {id(v) for v in resolver.outputs}
-    now: dict[int, Any] = {}
-    exprs: list[Any] = []
-    variables: list[Any] = []
+    exprs = {i: tensor.expr for i, tensor in enumerate(numbered) if tensor.call is None}
+    rebuilt = []
     bindings = []
-    for number, value in enumerate(values):
-        if value.form in ("parameter", "constant"):
-            now[id(value)] = value.expr
-            exprs.append(value.expr)
-            variables.append(value.expr if value.form == "parameter" else None)
-            continue
-        arguments = [now[id(i)] for i in value.inputs]
-        if value.form == "tuple":
-            whole = relax.Tuple(arguments)
-            now[id(value)] = whole
-            exprs.append(whole)
-            variables.append(None)
-            continue
-        if value.form == "projection":
-            expr, ty = relax.TupleGetItem(arguments[0], value.field), None
-            ty = arguments[0].ty.fields[value.field]
-        else:
-            expr, ty = _with_arguments(value, arguments), value.expr.ty
-        kind = relax.Var if id(value) in outgoing else relax.DataflowVar
-        variable = kind(f"v{number}", ty)
-        if value.form != "projection":  # its type comes with the tuple's
-            relax.expr._update_type(expr, ty)
+
+    def bound(name: str, expr: Any, ty: Any, *, leaves: bool) -> Any:
+        variable = (relax.Var if leaves else relax.DataflowVar)(name, ty)
         bindings.append(relax.VarBinding(variable, expr))
-        now[id(value)] = variable
-        exprs.append(expr)
-        variables.append(variable)
-    results = [now[id(v)] for v in resolver.outputs]
+        return variable
+
+    for call, node in zip(calls, graph.nodes, strict=True):
+        expr = _with_arguments(call.expr, [exprs[i] for i in node.inputs])
+        rebuilt.append(expr)
+        relax.expr._update_type(expr, call.expr.ty)
+        leaves = not call.is_tuple and node.index in graph.leaving_values
+        whole = bound(f"v{node.index}", expr, call.expr.ty, leaves=leaves)
+        if not call.is_tuple:
+            exprs[node.index] = whole
+            continue
+        for position, index in enumerate(node.outputs):
+            if graph.is_used(index):  # its type comes with the tuple's
+                exprs[index] = bound(
+                    f"v{node.index}_{position}",
+                    relax.TupleGetItem(whole, position),
+                    whole.ty.fields[position],
+                    leaves=index in graph.leaving_values,
+                )
+    results = [exprs[i] for i in graph.record.outputs]
     body = results[0] if len(results) == 1 else relax.Tuple(results)
     blocks = [relax.DataflowBlock(bindings)] if bindings else []
     parameters = [p.expr for p in resolver.parameters]
@@ -476,24 +500,34 @@ def _rebuild(
         parameters, builder.normalize(relax.SeqExpr(blocks, body)), None, is_pure=True
     ).with_attr("num_input", len(parameters))
     function = function.with_attr("global_symbol", "main")
-    used = {e.args[0] for e in exprs if _is_call_tir(e)}
+    used = {e.args[0] for e in rebuilt if _is_call_tir(e)}
     functions = {g: f for g, f in resolver.prim_funcs.items() if g in used}
     module = tvm.IRModule({tvm.ir.GlobalVar("main"): function, **functions})
-    return module, tuple(exprs), tuple(variables)
+    return module, tuple(rebuilt), exprs
 
 
 def _is_call_tir(expr: Any) -> bool:
     return isinstance(expr, tvm.ir.Call) and str(expr.op.name).startswith("relax.call_tir")
 
 
-def _with_arguments(value: Value, arguments: list[Any]) -> Any:
-    """Return the raw call on the rebuilt graph's variables."""
-    from collage_engine.model.attributes import is_tensor, is_tensor_tuple, takes_a_tuple
-
-    call = value.expr
+def _with_arguments(
+    call: Any, arguments: list[Any], functions: Mapping[Any, Any] = MappingProxyType({})
+) -> Any:
+    """Return a call with other tensors, which come one by one, and other functions."""
     fresh = iter(arguments)
+
+    def moved(argument: Any) -> Any:
+        if is_tensor_tuple(argument):
+            return relax.Tuple([moved(each) for each in argument.fields])
+        if not is_tensor(argument):
+            return argument
+        if isinstance(argument.ty, relax.TupleType):
+            return relax.Tuple([next(fresh) for _ in argument.ty.fields])
+        return next(fresh)
+
     if takes_a_tuple(call):
-        args = [call.args[0], relax.Tuple(arguments), *call.args[2:]]
+        function = functions.get(call.args[0], call.args[0])
+        args = [function, relax.Tuple(arguments), *call.args[2:]]
     else:
-        args = [next(fresh) if is_tensor(a) or is_tensor_tuple(a) else a for a in call.args]
+        args = [moved(argument) for argument in call.args]
     return tvm.ir.Call(call.op, args, call.attrs, call.ty_args)

@@ -26,7 +26,7 @@ def slice_model(model: ImportedModel, inputs: Sequence[int], outputs: Sequence[i
     something that is not among the inputs.
     """
     index = model.onnx_index
-    nodes = model.graph.nodes
+    values = model.graph.values
     names = {_border_name(model, i): f"v{i}" for i in inputs}
     wanted = {_border_name(model, i): f"v{i}" for i in outputs}
     kept, weights = _walk(index, set(names), list(wanted))
@@ -49,8 +49,8 @@ def slice_model(model: ImportedModel, inputs: Sequence[int], outputs: Sequence[i
         tensor = graph.initializer.add()
         tensor.CopyFrom(index.initializer[name])
         tensor.name = _renamed(name, rename)
-    graph.input.extend(value_info(f"v{i}", nodes[i].type) for i in inputs)
-    graph.output.extend(value_info(f"v{i}", nodes[i].type) for i in outputs)
+    graph.input.extend(value_info(f"v{i}", values[i].type) for i in inputs)
+    graph.output.extend(value_info(f"v{i}", values[i].type) for i in outputs)
     return result
 
 
@@ -69,11 +69,13 @@ def read_values(
 
 
 def _border_name(model: ImportedModel, index: int) -> str:
-    node = model.graph.nodes[index]
-    if node.onnx_value is None:
-        inside = ", ".join(f"'{n}'" for n in node.onnx_nodes) or "a lowered node"
-        raise ModelError(f"the value of node {index} is inside the ONNX node {inside}")
-    return node.onnx_value
+    value = model.graph.values[index]
+    if value.onnx_value is None:
+        node = model.graph.operator_of(value.index)
+        names = node.onnx_nodes if node is not None else ()
+        inside = ", ".join(f"'{n}'" for n in names) or "a lowered node"
+        raise ModelError(f"the value {index} is inside the ONNX node {inside}")
+    return value.onnx_value
 
 
 def _renamed(value: str, rename: dict[str, str]) -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto, ValueInfoProto
 
     from collage_engine.model.importer import ImportedModel
-    from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
+    from collage_engine.records.graph import OperatorSet, TensorType, ValueIndex
 
 FIRST_CONSTANT_INITIALIZERS = 4
 """Version of ONNX's IR from which on an initializer need not be an input, and is a constant then
@@ -38,17 +38,17 @@ FIRST_CONSTANT_INITIALIZERS = 4
 
 def own_model(
     model: ImportedModel,
-    nodes: NodeSet,
-    inputs: Sequence[NodeIndex],
-    outputs: Sequence[NodeIndex],
+    nodes: OperatorSet,
+    inputs: Sequence[ValueIndex],
+    outputs: Sequence[ValueIndex],
 ) -> ModelProto | None:
     """Return the user's file with the sizes of its inputs set, where a sub-graph is all of it.
 
     Args:
         model: The imported model.
-        nodes: The sub-graph, a closed set of nodes.
-        inputs: Node indices of its inputs, in argument order.
-        outputs: Node indices of its outputs, in argument order.
+        nodes: The operators of the sub-graph.
+        inputs: Its inputs, in argument order.
+        outputs: Its outputs, in argument order.
 
     Returns:
         None where the sub-graph is only a part; where the file was no file, is gone or has changed;
@@ -56,7 +56,7 @@ def own_model(
         that clean-up keeps from losing its value.
     """
     graph = model.graph
-    if any(not nodes >> index & 1 for index in graph.operators):
+    if nodes != graph.everything:
         return None
     if not model.record.path or not Path(model.record.path).is_file():
         return None
@@ -92,8 +92,8 @@ def own_model(
 
 def _in_order(
     values: Sequence[ValueInfoProto],
-    indices: Sequence[NodeIndex],
-    wanted: Sequence[NodeIndex],
+    indices: Sequence[ValueIndex],
+    wanted: Sequence[ValueIndex],
     known: Sequence[tuple[str, TensorType]],
 ) -> list[ValueInfoProto] | None:
     """Return a file's inputs or outputs in the order of a sub-graph's; None if they differ."""

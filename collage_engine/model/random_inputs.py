@@ -24,7 +24,7 @@ from collage_engine.model.whole_numbers import (
     is_whole,
     most,
 )
-from collage_engine.records.graph import Node, NodeIndex, TensorType
+from collage_engine.records.graph import Node, TensorType, ValueIndex
 
 WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
 """Texts that inputs are drawn from; chosen: short ones of several kinds."""
@@ -81,44 +81,46 @@ their bases may be large."""
 
 def edges(graph: DataflowGraph) -> tuple[str, ...]:
     """Return the ranges of ``EDGES`` that a graph is to be tried with, besides those of all."""
-    floats = [i for i in graph.record.inputs if graph.nodes[i].type.dtype.startswith("float")]
+    floats = [
+        value.index for value in graph.record.parameters if value.type.dtype.startswith("float")
+    ]
     tied = any(node.op in TIED for i in floats for node, _ in _read_exactly(graph, i))
     large = any(_factor(graph, i) > 1 for i in floats)
     return tuple(edge for edge, wanted in zip(EDGES, (tied, large), strict=True) if wanted)
 
 
-def _read_exactly(graph: DataflowGraph, start: NodeIndex) -> Iterator[tuple[Node, NodeIndex]]:
-    """Yield the nodes that read a parameter as it is, or what is exactly known of it."""
+def _read_exactly(graph: DataflowGraph, start: ValueIndex) -> Iterator[tuple[Node, ValueIndex]]:
+    """Yield the operators that read a parameter as it is, or what is exactly known of it."""
     seen, waiting = {start}, [start]
     while waiting:
         current = waiting.pop()
-        for user in graph.users[current]:
-            node = graph.nodes[user]
+        for reader in graph.readers[current]:
+            node = graph.nodes[reader]
             yield node, current
-            if (node.op in EXACT or node.form in ("tuple", "projection")) and user not in seen:
-                seen.add(user)
-                waiting.append(user)
+            if node.op in EXACT and reader not in seen:
+                seen.add(reader)
+                waiting += node.outputs
 
 
-def _factor(graph: DataflowGraph, start: NodeIndex) -> float:
+def _factor(graph: DataflowGraph, start: ValueIndex) -> float:
     """Return how large a float is made before it becomes a whole number; 1 where it does not."""
     casts = [
         LARGE.get(node.type.dtype, 1.0)
         for node, source in _read_exactly(graph, start)
-        if node.op == "astype" and is_whole(node.type) and not is_whole(graph.nodes[source].type)
+        if node.op == "astype" and is_whole(node.type) and not is_whole(graph.values[source].type)
     ]
     return min(casts, default=1.0)
 
 
-def _compared(graph: DataflowGraph, start: NodeIndex) -> list[int]:
+def _compared(graph: DataflowGraph, start: ValueIndex) -> list[int]:
     """Return the constants that a single whole number is compared with, such as a sampling rate.
 
     They are known by their magnitude.
     """
-    if graph.nodes[start].type.elements != 1:
+    if graph.values[start].type.elements != 1:
         return []
     constants = {
-        graph.nodes[i].largest
+        graph.values[i].largest
         for node, _ in _read_exactly(graph, start)
         if node.op == "equal"
         for i in node.inputs
@@ -126,7 +128,7 @@ def _compared(graph: DataflowGraph, start: NodeIndex) -> list[int]:
     return sorted(value for value in constants if value is not None)
 
 
-def _reads_as(graph: DataflowGraph, start: NodeIndex, operators: Container[str]) -> bool:
+def _reads_as(graph: DataflowGraph, start: ValueIndex, operators: Container[str]) -> bool:
     """Tell whether a parameter, or what is exactly known of it, is a second operand."""
     return any(
         node.op in operators and node.inputs[1] == current
@@ -148,15 +150,14 @@ class _WholeNumbersDrawn:
         """Find out how large each parameter may be."""
         self.graph = graph
         self.numbers = WholeNumbers(graph)
-        nodes = graph.nodes
-        whole = [i for i in graph.record.inputs if is_whole(nodes[i].type)]
+        whole = [value.index for value in graph.record.parameters if is_whole(value.type)]
         self.divisors = {i for i in whole if _reads_as(graph, i, DIVISIONS)}
         self.exponents = {i for i in whole if _reads_as(graph, i, POWERS)}
         self.compared = {i: _compared(graph, i) for i in whole}
         small = dict.fromkeys(self.divisors, LARGEST_DIVISOR)
         small |= dict.fromkeys(self.exponents, LARGEST_EXPONENT)
         free = {
-            i: most(nodes[i].type)
+            i: most(graph.values[i].type)
             for i in whole
             if i not in small and self.numbers.index_limit[i] == math.inf
         }
@@ -167,13 +168,13 @@ class _WholeNumbersDrawn:
         largest = max(map(most, node.types))
         if node.op in ("mean", "power", "prod"):
             largest = min(largest, EVALUATED)
-        return bounds[node.index] <= largest
+        return self.numbers.result(node, bounds) <= largest
 
     def draw(
-        self, index: NodeIndex, random: np.random.Generator, numbers: str, turn: int
+        self, index: ValueIndex, random: np.random.Generator, numbers: str, turn: int
     ) -> np.ndarray:
         """Return values of a parameter, for a range of floats; others in the next turn."""
-        kind = self.graph.nodes[index].type
+        kind = self.graph.values[index].type
         choices = [*self.compared[index], None]
         choice = choices[turn % len(choices)]
         if choice is not None:
@@ -190,7 +191,7 @@ class _WholeNumbersDrawn:
             if self.numbers.decides_more[index]:
                 return random.integers(-128 if signed else 0, most(kind) + 1, shape)
             return random.integers(-bound if signed else 0, bound + 1, shape)
-        elif self.numbers.decides_more[index] or not self.graph.users[index]:
+        elif self.numbers.decides_more[index] or not self.graph.readers[index]:
             return random.integers(0 if numbers in ("normal", *EDGES) else 1, 2, shape)
         else:
             bits = random.integers(0, bound.bit_length() + 1, shape).astype(np.uint64)

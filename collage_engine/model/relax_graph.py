@@ -1,8 +1,8 @@
-"""Turns the imported Relax function into numbered values: parameters, constants, calls, glue.
+"""Turns the imported Relax function into calls and the tensors between them.
 
-Aliases are followed, calls on constants folded, calls that do nothing dropped, dead ones left
-behind; what the outputs need is numbered in post-DFS order, parameters first, as TVM's
-``IndexedGraph`` numbers it.
+Aliases, tuples and their fields are followed to the tensors that they stand for, calls on constants
+folded, calls that do nothing dropped, dead ones left behind; the calls that the outputs need come
+in post-DFS order, as TVM's ``IndexedGraph`` has them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
 from collage_engine.model.frontend import RelaxImport
 from collage_engine.model.onnx_types import element_type
-from collage_engine.records.graph import NodeForm, TensorType
+from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ModelError
 
 
@@ -46,22 +46,37 @@ class OpenSize(ModelError):
 
 
 @dataclass(eq=False)
-class Value:
+class Tensor:
     """A value of the model before it has a number in the graph."""
 
-    form: NodeForm
-    expr: Any
-    """The raw Relax expression (a parameter's variable, a constant, a call)."""
-    inputs: list[Value] = field(default_factory=list)
-    types: tuple[TensorType, ...] = ()
-    is_tuple: bool = False
-    op: str = ""
-    attributes: dict[str, Any] = field(default_factory=dict)
-    field: int = 0
-    owner: str = ""
-    """First output of the (cleaned) ONNX node that a call came from."""
+    type: TensorType
+    expr: Any = None
+    """The raw Relax expression of a parameter (its variable) or constant."""
+    call: RelaxCall | None = None
+    """The call that makes it; None of a parameter or constant."""
+    constant: bool = False
     onnx_value: str | None = None
     name: str = ""
+
+
+@dataclass(eq=False)
+class RelaxCall:
+    """An operator of the model before it has a number in the graph."""
+
+    expr: Any
+    """The raw Relax call."""
+    op: str
+    inputs: list[Tensor]
+    types: tuple[TensorType, ...]
+    is_tuple: bool
+    """Whether Relax gives a tuple, be it of one tensor."""
+    attributes: dict[str, Any]
+    owner: str
+    """First output of the (cleaned) ONNX node that it came from."""
+    results: list[Tensor] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.results = [Tensor(kind, call=self) for kind in self.types]
 
 
 def tensor_type(ty: Any) -> TensorType:
@@ -83,7 +98,7 @@ def _types(ty: Any) -> tuple[tuple[TensorType, ...], bool]:
 
 
 class Resolver:
-    """The walk over the raw bindings, which knows the value behind every expression."""
+    """The walk over the raw bindings, which knows the tensors behind every expression."""
 
     def __init__(self, imported: RelaxImport, path: str) -> None:
         self._path = path
@@ -94,8 +109,8 @@ class Resolver:
             g: f for g, f in imported.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
         }
         self.functions = {g.name_hint: f for g, f in self.prim_funcs.items()}
-        self._known: dict[Any, Value] = {}
-        self._projections: dict[tuple[int, int], Value] = {}
+        self._known: dict[Any, list[Tensor]] = {}
+        """By expression the tensors that it stands for; one, where it is no tuple."""
         self.parameters = [self._parameter(p) for p in function.params]
         bindings = [b for block in function.body.blocks for b in block.bindings]
         owners = self._owners(bindings)
@@ -108,37 +123,35 @@ class Resolver:
                 self._open[binding.var] = str(error) or owner or "?"
         body = function.body.body
         fields = body.fields if isinstance(body, relax.Tuple) else [body]
-        self.outputs: list[Value] = []
+        self.outputs: list[Tensor] = []
         for expr in fields:
             try:
-                value = self.value(expr)
+                self.outputs += self.tensors(expr)
             except NotStatic as error:
                 raise OpenSize(path, str(error)) from None
-            self.outputs += value.inputs if value.form == "tuple" else [value]
         self._name_values()
 
-    def value(self, expr: Any) -> Value:
-        """Return the value that an argument (variable, constant, tuple of them) stands for."""
+    def tensors(self, expr: Any) -> list[Tensor]:
+        """Return what an argument (variable, constant, tuple of them) stands for."""
         if expr in self._known:
             return self._known[expr]
         if expr in self._open:
             raise NotStatic(self._open[expr])
         if isinstance(expr, GenericConst):
-            self._known[expr] = Value("constant", expr, types=(tensor_type(expr.ty),))
+            self._known[expr] = [Tensor(tensor_type(expr.ty), expr, constant=True)]
         elif is_tensor_tuple(expr):
-            fields = [self.value(f) for f in expr.fields]
-            return Value("tuple", expr, fields, _joined(fields), True)
+            self._known[expr] = [each for f in expr.fields for each in self.tensors(f)]
         else:
             raise NotStatic
         return self._known[expr]
 
-    def _parameter(self, variable: Any) -> Value:
+    def _parameter(self, variable: Any) -> Tensor:
         kind = tensor_type(variable.ty)
         if variable in self._imported.texts:
             kind = TensorType(kind.shape[:-1], "string")
-        value = Value("parameter", variable, types=(kind,))
-        self._known[variable] = value
-        return value
+        tensor = Tensor(kind, variable)
+        self._known[variable] = [tensor]
+        return tensor
 
     def _owners(self, bindings: list[Any]) -> list[str]:
         """Return, for each binding, the ONNX node for which it was emitted.
@@ -157,67 +170,58 @@ class Resolver:
                 start = end
         return owners
 
-    def _resolve(self, expr: Any, owner: str) -> Value:
+    def _resolve(self, expr: Any, owner: str) -> list[Tensor]:
         if isinstance(expr, Call):
             return self._call(expr, owner)
         if isinstance(expr, relax.TupleGetItem):
-            whole = self.value(expr.tuple_value)
-            return self._project(whole, int(expr.index))
-        return self.value(expr)
+            return [self.tensors(expr.tuple_value)[int(expr.index)]]
+        return self.tensors(expr)
 
-    def _project(self, whole: Value, index: int) -> Value:
-        if whole.form == "tuple":
-            return whole.inputs[index]
-        key = (id(whole), index)
-        if key not in self._projections:
-            self._projections[key] = Value(
-                "projection", None, [whole], (whole.types[index],), field=index
-            )
-        return self._projections[key]
-
-    def _call(self, call: Call, owner: str) -> Value:
+    def _call(self, call: Call, owner: str) -> list[Tensor]:
         op = operator_name(call)
-        inputs = [self.value(a) for a in tensor_arguments(call)]
+        inputs = [each for a in tensor_arguments(call) for each in self.tensors(a)]
         if is_opaque_call(call):
             types = self._imported.types[owner]
             attributes = self._imported.operators[owner].attributes(self._imported.opsets)
-            return Value("call", call, inputs, types, len(types) > 1, op, attributes, owner=owner)
+            return RelaxCall(call, op, inputs, types, len(types) > 1, attributes, owner).results
         types, is_tuple = _types(call.ty)
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]
-            plain = all(i.form == "constant" for i in inputs)
-            if not first.is_tuple and does_nothing(
-                op, attributes, _pair(first.types[0]), _pair(types[0])
-            ):
-                return first
-            if plain:
-                array = fold(op, attributes, [constant_array(i.expr) for i in inputs])
+            if does_nothing(op, attributes, _pair(first.type), _pair(types[0])):
+                return [first]
+            if all(each.constant for each in inputs):
+                array = fold(op, attributes, [constant_array(each.expr) for each in inputs])
                 if array is not None:
-                    return self._constant(array, types[0], first)
-        return Value("call", call, inputs, types, is_tuple, op, attributes, owner=owner)
+                    return [self._constant(array, types[0], first)]
+        return RelaxCall(call, op, inputs, types, is_tuple, attributes, owner).results
 
-    def _constant(self, array: np.ndarray, kind: TensorType, source: Value) -> Value:
+    def _constant(self, array: np.ndarray, kind: TensorType, source: Tensor) -> Tensor:
         made = relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(kind.shape)))
-        value = Value("constant", made, types=(kind,), name=source.name)
+        tensor = Tensor(kind, made, constant=True, name=source.name)
         if str(array.dtype) != kind.dtype:
             raise AssertionError(f"folding gave {array.dtype} for {kind}")
-        self._known[made] = value
-        return value
+        self._known[made] = [tensor]
+        return tensor
 
     def _name_values(self) -> None:
-        """Let each value know the (first) ONNX value that it is."""
+        """Let each tensor know the (first) ONNX value that it is."""
         values = self._imported.values
         made = [o for node, _ in self._imported.bounds for o in node.output if o in values]
         known = set(made)
         ordered = [n for n in values if n not in known] + made
         for name in ordered:
-            found = self._known.get(values[name])
-            if found is None or found.form == "tuple":
+            tensor = self._tensor(name)
+            if tensor is None:
                 continue
-            if found.onnx_value is None:
-                found.onnx_value = name
-            found.name = found.name or name
+            if tensor.onnx_value is None:
+                tensor.onnx_value = name
+            tensor.name = tensor.name or name
+
+    def _tensor(self, name: str) -> Tensor | None:
+        """Return the tensor that an ONNX value is; None where it is unknown, or is several."""
+        tensors = self._known.get(self._imported.values.get(name), [])
+        return tensors[0] if len(tensors) == 1 else None
 
     def wrong_types(self, types: dict[str, tuple[int, tuple[int, ...] | None]]) -> dict[str, str]:
         """Find nodes whose converter gives another type than ONNX infers.
@@ -228,11 +232,11 @@ class Resolver:
         found: dict[str, str] = {}
         for node, _ in self._imported.bounds:
             for name in node.output:
-                value = self._known.get(self._imported.values.get(name))
-                if value is None or value.is_tuple:
+                tensor = self._tensor(name)
+                if tensor is None:
                     continue
                 element, shape = types.get(name, (0, None))
-                kind = value.types[0]
+                kind = tensor.type
                 if (element and element != element_type(kind.dtype)) or (
                     shape is not None and shape != kind.shape
                 ):
@@ -252,10 +256,6 @@ def _pair(kind: TensorType) -> tuple[tuple[int, ...], str]:
     return kind.shape, kind.dtype
 
 
-def _joined(fields: list[Value]) -> tuple[TensorType, ...]:
-    return tuple(t for f in fields for t in f.types)
-
-
 def constant_array(expr: Any) -> np.ndarray:
     """Return a Relax constant's values, without a copy where numpy has the type.
 
@@ -267,22 +267,21 @@ def constant_array(expr: Any) -> np.ndarray:
         return np.asarray(expr.value.numpy())  # numpy knows bfloat16 only through ml_dtypes
 
 
-def post_dfs(parameters: list[Value], outputs: list[Value]) -> Iterator[Value]:
-    """Yield the parameters, then everything the outputs need.
+def post_dfs(outputs: list[Tensor]) -> Iterator[RelaxCall]:
+    """Yield the calls that the outputs need, each after those whose results it reads.
 
-    The arguments of a value come from left to right, then the value itself.
+    These come in the order of its arguments.
     """
-    seen = set(map(id, parameters))
-    yield from parameters
+    seen: set[int] = set()
     for output in outputs:
-        stack = [(output, 0)]
+        stack = [(output.call, 0)]
         while stack:
-            value, place = stack.pop()
-            if id(value) in seen:
+            call, place = stack.pop()
+            if call is None or id(call) in seen:
                 continue
-            if place < len(value.inputs):
-                stack.append((value, place + 1))
-                stack.append((value.inputs[place], 0))
+            if place < len(call.inputs):
+                stack.append((call, place + 1))
+                stack.append((call.inputs[place].call, 0))
             else:
-                seen.add(id(value))
-                yield value
+                seen.add(id(call))
+                yield call

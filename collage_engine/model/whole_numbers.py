@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node, NodeIndex, TensorType, members
+from collage_engine.records.graph import Node, TensorType, ValueIndex, members, operator_set
 from collage_engine.records.operators import is_opaque
 
 HAND_ON = {
@@ -112,7 +112,7 @@ def _extent(graph: DataflowGraph, node: Node, position: int) -> int | None:
         return int(node.attributes["depth"])
     if node.op not in _INDICES or position != 1:
         return None
-    table = graph.nodes[node.inputs[0]].type
+    table = graph.values[node.inputs[0]].type
     if node.op in ("gather_nd", "scatter_nd", "scatter_elements"):
         return min(table.shape, default=1)
     axis = node.attributes.get("axis")
@@ -123,9 +123,9 @@ class WholeNumbers:
     """What the whole numbers of a graph are used for, and how large they can be.
 
     Attributes:
-        index_limit: By node index, the smallest extent that a value indexes into; infinite where it
-            is no index.
-        decides_more: By node index, whether a value decides more than whole numbers, other than as
+        index_limit: By value index, the smallest extent that a value indexes into; infinite where
+            it is no index.
+        decides_more: By value index, whether a value decides more than whole numbers, other than as
             an index itself: floats, an index that is computed, or what operators give of which
             nothing is known here.
     """
@@ -133,17 +133,16 @@ class WholeNumbers:
     def __init__(self, graph: DataflowGraph) -> None:
         """Follow the values of a graph from their readers back."""
         self.graph = graph
-        self.index_limit = [math.inf] * len(graph.nodes)
-        self.decides_more = [False] * len(graph.nodes)
+        self.index_limit = [math.inf] * len(graph.values)
+        self.decides_more = [False] * len(graph.values)
         for node in reversed(graph.nodes):
-            glue = node.form in ("tuple", "projection")
             exact = all(is_whole(kind) or kind.dtype == "bool" for kind in node.types)
-            handed_on = glue or node.op in HAND_ON
-            own_limit = self.index_limit[node.index]
+            handed_on = node.op in HAND_ON
+            own_limit = min(self.index_limit[i] for i in node.outputs)
             decides = (
-                self.decides_more[node.index]
+                any(self.decides_more[i] for i in node.outputs)
                 or not exact
-                or not (glue or node.op in _KNOWN)
+                or node.op not in _KNOWN
                 or (own_limit < math.inf and not handed_on)  # an index is computed from it
             )
             for position, source in enumerate(node.inputs):
@@ -153,56 +152,63 @@ class WholeNumbers:
                     self.decides_more[source] |= decides
                 self.index_limit[source] = min(self.index_limit[source], limit)
 
-    def bounds(self, given: Mapping[NodeIndex, float]) -> list[float]:
-        """Return how large the whole numbers of each node can be, before they wrap around.
+    def bounds(self, given: Mapping[ValueIndex, float]) -> list[float]:
+        """Return how large the whole numbers of each value can be, before they wrap around.
 
         Args:
             given: The bound of each parameter; without one it is what its type holds.
 
         Returns:
-            The largest magnitude by node index; of floats nothing that means anything.
+            The largest magnitude by value index; of floats nothing that means anything.
         """
-        bounds: list[float] = []
+        values = self.graph.values
+        bounds: list[float] = [most(value.type) for value in values]
+        for constant in self.graph.record.constants:
+            if constant.largest is not None:
+                bounds[constant.index] = constant.largest
+        for index, bound in given.items():
+            bounds[index] = bound
+        bounds = [min(pair) for pair in zip(bounds, self.index_limit, strict=True)]
         for node in self.graph.nodes:
-            bound: float = max(map(most, node.types))
-            if node.form == "parameter":
-                bound = given.get(node.index, bound)
-            elif node.form == "constant" and node.largest is not None:
-                bound = node.largest
-            elif node.form != "constant" and any(map(is_whole, node.types)):
-                bound = self._result(node, bounds)
-            bounds.append(min(bound, self.index_limit[node.index]))
+            if not any(map(is_whole, node.types)):
+                continue
+            computed = self._computed(node, bounds)
+            for place, value in enumerate(node.results):
+                if is_whole(value.type):
+                    bound = computed
+                    if node.op == "topk" and place == 1:
+                        bound = values[node.inputs[0]].type.elements
+                    bounds[value.index] = min(bound, self.index_limit[value.index])
         return bounds
 
     def operands(self, node: Node, bounds: Sequence[float]) -> list[float]:
-        """Return the bounds of a node's operands that are whole numbers and no indices."""
-        nodes = self.graph.nodes
+        """Return the bounds of an operator's operands that are whole numbers and no indices."""
+        values = self.graph.values
         return [
-            min(bounds[source], max(map(most, nodes[source].types)))
+            min(bounds[source], most(values[source].type))
             for position, source in enumerate(node.inputs)
-            if any(map(is_whole, nodes[source].types))
-            and _extent(self.graph, node, position) is None
+            if is_whole(values[source].type) and _extent(self.graph, node, position) is None
         ]
 
-    def _result(self, node: Node, bounds: Sequence[float]) -> float:
-        """Return the bound on a node's results."""
+    def result(self, node: Node, bounds: Sequence[float]) -> float:
+        """Return the bound of an operator's results."""
+        return max(bounds[index] for index in node.outputs)
+
+    def _computed(self, node: Node, bounds: Sequence[float]) -> float:
+        """Return the bound on an operator's results that follows from those of its operands."""
         operands = self.operands(node, bounds)
-        first = self.graph.nodes[node.inputs[0]] if node.inputs else node
-        if node.form == "projection" and first.op == "topk" and node.field == 1:
-            return self.graph.nodes[first.inputs[0]].type.elements
-        if node.form in ("tuple", "projection"):
-            return _largest(operands, node, first.types[0])
+        first = self.graph.values[node.inputs[0]].type if node.inputs else node.type
         if node.op == "astype" and not operands:
-            return 1 if first.type.dtype == "bool" else math.inf
+            return 1 if first.dtype == "bool" else math.inf
         rule = _RESULTS.get(node.op)
-        return rule(operands, node, first.types[0]) if rule is not None else math.inf
+        return rule(operands, node, first) if rule is not None else math.inf
 
     def fitted(
         self,
-        given: Mapping[NodeIndex, float],
+        given: Mapping[ValueIndex, float],
         fits: Callable[[Node, Sequence[float]], bool],
         least: int,
-        fixed: Mapping[NodeIndex, float] = MappingProxyType({}),
+        fixed: Mapping[ValueIndex, float] = MappingProxyType({}),
     ) -> list[float]:
         """Return bounds with parameters so small that the nodes fit that can.
 
@@ -219,7 +225,10 @@ class WholeNumbers:
         while True:
             bounds = self.bounds({**fixed, **now})
             hopeful = [i for i in hopeful if not fits(nodes[i], bounds)]
-            before = {source for i in hopeful for source in members(upstream[i])}
+            above = operator_set(hopeful)
+            for i in hopeful:
+                above |= upstream[i]
+            before = {index for operator in members(above) for index in nodes[operator].inputs}
             lowered = {p: b // 2 for p, b in now.items() if p in before and b // 2 >= least}
             if not lowered:
                 return bounds

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from collage_engine.partition.call_graph import CallGraph
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.fuse_ops import MAX_GROUP
 from collage_engine.records.graph import (
     OperatorNumber,
@@ -89,63 +89,57 @@ SEGMENTS = (1, 2, 3, 4)
 are blocks from every fourth, eighth… cut only."""
 
 
-def blocks(calls: CallGraph, groups: Sequence[OperatorSet]) -> list[OperatorSet]:
+def blocks(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> list[OperatorSet]:
     """Return the blocks and branches of a graph, each once.
 
     Their number is near-linear in the graph's size.
 
     Args:
-        calls: The operators and what they pass to each other.
+        graph: The dataflow graph.
         groups: The fusion groups, whose ends may be cuts.
     """
     tree = post_dominators(
-        calls.users, lambda o: calls.leaving >> o & 1, list(members(calls.everything))
+        graph.users, lambda o: graph.leaving >> o & 1, list(members(graph.everything))
     )
-    cuts = _group_ends(calls, groups)
+    cuts = _group_ends(graph, groups)
     found: dict[OperatorSet, None] = {}
-    for block in _between_cuts(calls, tree, cuts):
+    for block in _between_cuts(graph, tree, cuts):
         found.setdefault(block, None)
-    for branch in _branches(calls, tree):
+    for branch in _branches(graph, tree):
         found.setdefault(branch, None)
     return [b for b in found if b.bit_count() > 1]
 
 
-def _group_ends(calls: CallGraph, groups: Sequence[OperatorSet]) -> OperatorSet:
+def _group_ends(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> OperatorSet:
     """Return the operators that are the only exit of a fusion group: the possible cuts."""
-    exits = map(calls.exits, groups)
+    exits = map(graph.exits, groups)
     return operator_set(ends[0] for ends in exits if len(ends) == 1)
 
 
-def _starts(calls: CallGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumber, ...]]]:
+def _starts(graph: DataflowGraph) -> Iterator[tuple[OperatorSet, tuple[OperatorNumber, ...]]]:
     """Yield the operators below each operator and each parameter, and its direct readers."""
-    for operator in range(calls.size):
-        yield calls.downstream[operator], calls.users[operator]
-    graph = calls.graph
-    for node in graph.nodes:
-        if node.form == "parameter":
-            readers = tuple(
-                graph.operator_number[u]
-                for u in graph.users[node.index]
-                if u in graph.operator_number
-            )
-            below = operator_set(readers)
-            for reader in readers:
-                below |= calls.downstream[reader]
-            yield below, readers
+    for operator in graph.operators:
+        yield graph.downstream[operator], graph.users[operator]
+    for parameter in graph.record.parameters:
+        readers = graph.readers[parameter.index]
+        below = operator_set(readers)
+        for reader in readers:
+            below |= graph.downstream[reader]
+        yield below, readers
 
 
 def _between_cuts(
-    calls: CallGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet
+    graph: DataflowGraph, tree: PostDominators[OperatorNumber], cuts: OperatorSet
 ) -> Iterator[OperatorSet]:
     """Yield what lies between a cut and the n-th cut below it."""
-    depth = [0] * calls.size
+    depth = [0] * len(graph)
     """Cuts below an operator on the way along its post-dominators: its place for alignment."""
-    for operator in range(calls.size - 1, -1, -1):
+    for operator in range(len(graph) - 1, -1, -1):
         above = tree.parent[operator]
         if above is not None:
             depth[operator] = depth[above] + (cuts >> above & 1)
-    for start, (below, readers) in enumerate(_starts(calls)):
-        is_operator = start < calls.size
+    for start, (below, readers) in enumerate(_starts(graph)):
+        is_operator = start < len(graph)
         if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
             continue
         if is_operator:
@@ -157,7 +151,7 @@ def _between_cuts(
         while node is not None:
             if cuts >> node & 1:
                 count += 1
-                block = below & calls.upstream[node] | one_operator(node)
+                block = below & graph.upstream[node] | one_operator(node)
                 if block.bit_count() > MAX_GROUP:
                     break
                 if count in SEGMENTS or not (count & count - 1 or place % (count // 2)):
@@ -165,14 +159,14 @@ def _between_cuts(
             node = tree.parent[node]
 
 
-def _branches(calls: CallGraph, tree: PostDominators[OperatorNumber]) -> Iterator[OperatorSet]:
+def _branches(graph: DataflowGraph, tree: PostDominators[OperatorNumber]) -> Iterator[OperatorSet]:
     """Yield the parallel branches between a value with several readers and their meeting."""
-    for below, readers in _starts(calls):
+    for below, readers in _starts(graph):
         if len(readers) < 2:
             continue
         join = tree.common(readers)
         if join is None:
             continue
-        between = below & calls.upstream[join]
+        between = below & graph.upstream[join]
         if between and between.bit_count() <= MAX_GROUP:
-            yield from calls.components(between)
+            yield from graph.components(between)

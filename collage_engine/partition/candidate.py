@@ -96,7 +96,7 @@ def make_candidate(
         takes: Formats of its inputs by operator number of their producers; absent: plain.
         gives: Formats of its outputs in the same way.
     """
-    ops = [graph.nodes[graph.operators[o]].op for o in operators]
+    ops = [graph.nodes[o].op for o in operators]
     return Candidate(
         id=candidate_id(instance, operators, takes, gives),
         instance=instance,

@@ -18,8 +18,15 @@ from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import CandidatePartition
-from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import KIND_ORDER, NodeIndex, NodeSet, OpKind, first, one_node
+from collage_engine.partition.sub_graph import TAKE_LISTS, SubGraph
+from collage_engine.records.graph import (
+    KIND_ORDER,
+    NO_OPERATORS,
+    OperatorNumber,
+    OperatorSet,
+    OpKind,
+    first,
+)
 
 SimpleCombiner = tuple[OpKind, OpKind]
 """The greatest kinds of an upstream and of a downstream candidate that are joined."""
@@ -37,13 +44,13 @@ class CombineLimits:
     """Unions with more exits are not built upon. An addition may still reduce exits, so this
     should leave some room above what is wanted in the end."""
     per_node: int = 0
-    """Candidates that begin at the same node, at most."""
+    """Candidates that begin at the same operator, at most."""
     steps: int = 0
     """Steps of work, for each candidate there is to begin with: looking at a pair, or at a
-    producer of a tuple's field, is one, and making a union ``STEPS_OF_UNION``. Small unions are
+    producer of a value in a list, is one, and making a union ``STEPS_OF_UNION``. Small unions are
     made first, all over the graph, so that what this leaves out are the largest."""
-    tuple_choices: int = 64
-    """Combinations of producers tried for one tuple, the largest producers first."""
+    list_choices: int = 64
+    """Combinations of producers tried for one list, the largest producers first."""
 
 
 STEPS_OF_UNION = 25
@@ -54,7 +61,8 @@ STEPS_OF_UNION = 25
 class Pool:
     """The candidates found so far, indexed by their borders.
 
-    Of two candidates with equal nodes the one with fewer composites is kept.
+    Of two candidates of the same operators the one with fewer composites is kept, but one with a
+    composite before one without.
     """
 
     def __init__(self, graph: DataflowGraph, max_depth: int, limits: CombineLimits) -> None:
@@ -62,18 +70,19 @@ class Pool:
         self.max_depth = max_depth
         self.limits = limits
         self.found: list[CandidatePartition] = []
-        self.place: dict[NodeSet, int] = {}
+        self.place: dict[OperatorSet, int] = {}
         self.depths: list[int] = []
         self.kinds: list[int] = []
-        self.firsts: list[NodeIndex] = []
-        self.by_entry: dict[NodeIndex, list[int]] = {}
-        self.by_exit: dict[NodeIndex, list[int]] = {}
-        self.by_input: dict[NodeIndex, list[int]] = {}
-        self.starting: dict[NodeIndex, int] = {}
+        self.firsts: list[OperatorNumber] = []
+        self.by_entry: dict[OperatorNumber, list[int]] = {}
+        self.by_exit: dict[OperatorNumber, list[int]] = {}
+        self.starting: dict[OperatorNumber, int] = {}
         self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
         self.indexed: set[int] = set()
         self.steps_left = 0
+        self.fed = {o for given in graph.record.inputs for o in graph.readers[given]}
+        """Operators that read a parameter, which no candidate can make."""
 
     def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
         """Add a candidate, unless it is known or a limit is reached.
@@ -86,12 +95,12 @@ class Pool:
         inside = sub_graph.inside
         place = self.place.get(inside)
         if place is not None:
-            if len(sub_graph.composites) < len(self.found[place].sub_graph.composites):
+            if self.improves(inside, len(sub_graph.composites)):
                 self.found[place] = candidate
                 self._enqueue(place)
             return
         first = sub_graph.first
-        # In this order: to find the exits takes as long as there are nodes and their readers.
+        # In this order: to find the exits takes as long as there are operators and readers.
         if not seed and (self.is_full(first) or not self.has_room(first, len(sub_graph.exit))):
             return
         place = len(self.found)
@@ -121,8 +130,6 @@ class Pool:
                 self.by_entry.setdefault(index, []).append(place)
             for index in sub_graph.exit:
                 self.by_exit.setdefault(index, []).append(place)
-            for index in sub_graph.input:
-                self.by_input.setdefault(index, []).append(place)
         return place
 
     def spend(self, steps: int) -> bool:
@@ -130,25 +137,28 @@ class Pool:
         self.steps_left -= steps
         return not self.limits.steps or self.steps_left >= 0
 
-    def is_full(self, first: NodeIndex) -> bool:
+    def is_full(self, first: OperatorNumber) -> bool:
         """Tell whether the limits allow no further union that begins here."""
         most = self.limits.per_node
         return bool(most) and self.starting.get(first, 0) >= most
 
-    def has_room(self, first: NodeIndex, exits: int) -> bool:
+    def has_room(self, first: OperatorNumber, exits: int) -> bool:
         """Tell whether the limits allow another union that begins here and has so many exits."""
         most = self.limits.max_exits
         return not self.is_full(first) and not (most and exits > most)
 
-    def largest_first(self, place: int) -> tuple[int, NodeSet]:
+    def largest_first(self, place: int) -> tuple[int, OperatorSet]:
         """Return the key that sorts candidates by size, the largest first."""
         inside = self.found[place].sub_graph.inside
         return -inside.bit_count(), inside
 
-    def improves(self, inside: NodeSet, parts: int) -> bool:
-        """Tell whether a candidate of these nodes and this many composites would be kept."""
+    def improves(self, inside: OperatorSet, parts: int) -> bool:
+        """Tell whether a candidate of these operators, with so many composites, would be kept."""
         place = self.place.get(inside)
-        return place is None or parts < len(self.found[place].sub_graph.composites)
+        if place is None:
+            return True
+        known = len(self.found[place].sub_graph.composites)
+        return parts > 0 if known == 0 else 0 < parts < known
 
 
 class CombinerRule(ABC):
@@ -175,7 +185,8 @@ class AllSimple(CombinerRule):
         sub_graph = pool.found[new].sub_graph
         below: dict[int, None] = {}
         for output in sub_graph.output:
-            below.update(dict.fromkeys(pool.by_entry.get(output, ())))
+            if pool.graph.nodes[output].op not in TAKE_LISTS:
+                below.update(dict.fromkeys(pool.by_entry.get(output, ())))
         above: dict[int, None] = {}
         for source in sub_graph.input:
             above.update(dict.fromkeys(pool.by_exit.get(source, ())))
@@ -215,16 +226,16 @@ class AllSimple(CombinerRule):
             exits = _exits_of_union(pool.graph, up, down, inside) if pool.limits.max_exits else 0
             if not pool.has_room(min(up.first, down.first), exits):
                 return None
-        return above.union(below) if pool.spend(STEPS_OF_UNION) and up.touches(down) else None
+        return above.union(below) if pool.spend(STEPS_OF_UNION) and up.joins(down) else None
 
 
 def _with_wanted(choices: Sequence[list[int]], wanted: int | None) -> Iterator[tuple[int, ...]]:
-    """Yield every choice of one candidate for each field, or those only that hold a wanted one.
+    """Yield every choice of one candidate for each value, or those only that hold a wanted one.
 
     The others are not gone through: of a concatenation of twenty values they are millions.
 
     Args:
-        choices: The places of the candidates for each field.
+        choices: The places of the candidates for each value.
         wanted: The place that a choice must hold; None: any choice will do.
     """
     if wanted is None:
@@ -236,9 +247,9 @@ def _with_wanted(choices: Sequence[list[int]], wanted: int | None) -> Iterator[t
             yield from product(*before, [wanted], *choices[place + 1 :])
 
 
-def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: NodeSet) -> int:
-    """Return how many nodes of a union have a value that leaves it."""
-    users, leaving = graph.users, graph.output_set
+def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: OperatorSet) -> int:
+    """Return how many operators of a union have a value that leaves it."""
+    users, leaving = graph.users, graph.leaving
     return sum(
         1
         for index in (*up.exit, *down.exit)
@@ -247,51 +258,49 @@ def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: 
 
 
 @dataclass(frozen=True)
-class TupleArgument(CombinerRule):
-    """Joins a consumer of a tuple with producers of *all* its fields, everything injective.
+class ListArgument(CombinerRule):
+    """Joins an operator that takes a list with producers of *all* its values, everything injective.
 
-    Upstream's two-step I → tuple → I rule. A field's producers must not overlap the others'
-    (upstream aborts there); a producer of several fields serves them all, and a constant field or
-    one that the consumer itself makes needs none.
+    Upstream's two-step I → tuple → I rule. A value's producers must not overlap the others'
+    (upstream aborts there); a producer of several values serves them all, and a constant or a value
+    that the consumer itself makes needs none.
     """
 
     def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Yield unions with the candidate as a tuple's consumer, then as a field's producer."""
+        """Yield unions with the candidate as a list's consumer, then as a value's producer."""
         nodes = pool.graph.nodes
         candidate = pool.found[new]
         if not _injective(candidate):
             return
-        for source in candidate.sub_graph.input:
-            if nodes[source].form == "tuple":
-                yield from self._unions(pool, new, source, None)
-        done: set[tuple[int, int]] = set()
-        for index in candidate.sub_graph.exit:
-            for user in pool.graph.users[index]:
-                if nodes[user].form != "tuple":
-                    continue
-                for place in list(pool.by_input.get(user, ())):
-                    if place != new and (place, user) not in done:
-                        done.add((place, user))
-                        if _injective(pool.found[place]):
-                            yield from self._unions(pool, place, user, new)
+        for operator in candidate.sub_graph.entry:
+            if nodes[operator].op in TAKE_LISTS:
+                yield from self._unions(pool, new, operator, None)
+        for operator in candidate.sub_graph.output:
+            if nodes[operator].op not in TAKE_LISTS:
+                continue
+            for place in list(pool.by_entry.get(operator, ())):
+                if place != new and _injective(pool.found[place]):
+                    yield from self._unions(pool, place, operator, new)
 
     def _unions(
-        self, pool: Pool, consumer: int, tuple_index: NodeIndex, wanted: int | None
+        self, pool: Pool, consumer: int, operator: OperatorNumber, wanted: int | None
     ) -> Iterator[CandidatePartition]:
-        """Yield unions of a tuple's consumer with one producer for each field.
+        """Yield unions of a list's consumer with one producer for each value.
 
         Args:
             pool: The candidates found so far.
-            consumer: The place in the pool of the candidate that reads the tuple.
-            tuple_index: The node index of the tuple.
+            consumer: The place in the pool of the candidate that reads the list.
+            operator: Its operator that takes the list.
             wanted: The place of the producer that a union must hold; None: any will do.
         """
+        if operator in pool.fed:
+            return
         inside = pool.found[consumer].sub_graph.inside
         choices: list[list[int]] = []
-        for index in dict.fromkeys(pool.graph.nodes[tuple_index].inputs):
-            if inside >> index & 1 or pool.graph.nodes[index].form == "constant":
+        for maker in pool.graph.inputs[operator]:
+            if inside >> maker & 1:
                 continue
-            places = pool.by_exit.get(index, ())
+            places = pool.by_exit.get(maker, ())
             if not pool.spend(len(places)):
                 return
             producers = [
@@ -306,23 +315,21 @@ class TupleArgument(CombinerRule):
         if not choices:
             return
         for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
-            if pool.limits.tuple_choices and tried > pool.limits.tuple_choices:
+            if pool.limits.list_choices and tried > pool.limits.list_choices:
                 return
             if not pool.spend(len(choices)):
                 return
-            joined = self._join(pool, [consumer, *dict.fromkeys(chosen)], tuple_index)
+            joined = self._join(pool, [consumer, *dict.fromkeys(chosen)])
             if joined is not None:
                 yield joined
 
-    def _join(
-        self, pool: Pool, places: Sequence[int], tuple_index: NodeIndex
-    ) -> CandidatePartition | None:
-        """Return a tuple's union with its consumer and producers.
+    def _join(self, pool: Pool, places: Sequence[int]) -> CandidatePartition | None:
+        """Return the union of a list's consumer and producers.
 
         None where they overlap or make a cycle, or the union is known or too much.
         """
         parts = [pool.found[place] for place in places]
-        inside = one_node(tuple_index)
+        inside = NO_OPERATORS
         for part in parts:
             if inside & part.sub_graph.inside:
                 return None
@@ -333,28 +340,8 @@ class TupleArgument(CombinerRule):
             return None
         if not pool.spend(STEPS_OF_UNION):
             return None
-        glue = CandidatePartition(SubGraph(pool.graph, one_node(tuple_index), kind="injective"))
-        joined = reduce(CandidatePartition.union, [parts[0], glue, *parts[1:]])
+        joined = reduce(CandidatePartition.union, parts)
         return joined if joined.sub_graph.feeds_itself is None else None
-
-
-@dataclass(frozen=True)
-class TupleProjection(CombinerRule):
-    """Joins a candidate with one projection that reads it."""
-
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Yield one union for each projection that reads the candidate."""
-        candidate = pool.found[new]
-        inside = candidate.sub_graph.inside
-        for index in candidate.sub_graph.output:
-            if pool.graph.nodes[index].form == "projection":
-                # A value of thousands of fields has as many unions; few are made where few fit.
-                joined = inside | one_node(index)
-                full = joined not in pool.place and pool.is_full(min(pool.firsts[new], index))
-                if full or not pool.spend(STEPS_OF_UNION):
-                    continue
-                glue = SubGraph(pool.graph, one_node(index), kind="injective")
-                yield candidate.union(CandidatePartition(glue))
 
 
 def _injective(candidate: CandidatePartition) -> bool:

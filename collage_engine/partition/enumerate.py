@@ -8,7 +8,7 @@ images channels last, there is a candidate with its whole border so, too.
 Every candidate is a convex set of *whole ONNX nodes*, whatever the rule that proposed it:
 ``_Collector.add`` completes the nodes that a proposal cuts through, and drops it where the
 toolchain does not take the rest of them. What the rules themselves propose is not touched, and is
-what TVM v0.18 proposes. No tuple type crosses a border either.
+what TVM v0.18 proposes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.blocks import blocks
-from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
@@ -29,7 +28,7 @@ from collage_engine.partition.rules import CandidateSource, Composites
 from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.format import Formats
 from collage_engine.records.graph import (
-    NodeIndex,
+    OperatorNumber,
     OperatorSet,
     first,
     members,
@@ -56,7 +55,7 @@ class _Found:
     composites: Composites
 
 
-def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> Refusal:
+def why_not(graph: DataflowGraph, source: CandidateSource, index: OperatorNumber) -> Refusal:
     """Return why a source proposes no candidate for an operator.
 
     What it does not take of the operator's ONNX node is why it does not take the operator.
@@ -64,12 +63,11 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: NodeIndex) -> 
     Args:
         graph: The dataflow graph.
         source: The toolchain instance with its rules.
-        index: The node index of the operator.
+        index: The operator.
     """
-    operator = graph.operator_number[index]
-    node = call_graph(graph).atoms.get(operator, one_operator(operator))
-    for part in (operator, *members(node)):
-        refusal = source.refusal(graph, graph.operators[part])
+    node = graph.atoms.get(index, one_operator(index))
+    for part in (index, *members(node)):
+        refusal = source.refusal(graph, part)
         if refusal is not None:
             return refusal
     op = graph.nodes[index].op
@@ -89,13 +87,12 @@ def enumerate_candidates(
         graph: The dataflow graph.
         sources: The toolchain instances with their rules, in the user's order.
     """
-    calls = call_graph(graph)
-    groups = fused_groups(calls)
-    pieces = completed(calls, blocks(calls, groups))
+    groups = fused_groups(graph)
+    pieces = completed(graph, blocks(graph, groups))
     covers = [greedy(graph, order) for order in _greedy_orders(sources)]
     records: list[Candidate] = []
     for source in sources:
-        collector = _Collector(calls, source)
+        collector = _Collector(graph, source)
         collector.rules()
         collector.singles()
         if source.lowers_to_tir:
@@ -104,7 +101,7 @@ def enumerate_candidates(
         for cover in covers:
             for partition in cover.partitions:
                 if partition.source is source:
-                    collector.add(calls.of(partition.operators), "greedy", partition.composites)
+                    collector.add(operator_set(partition.operators), "greedy", partition.composites)
         # Blocks gain nothing over a native toolchain's groups, but between integer composites:
         # there images keep another layout.
         if not source.lowers_to_tir or find(graph):
@@ -132,11 +129,11 @@ def _greedy_orders(sources: Sequence[CandidateSource]) -> list[list[CandidateSou
 class _Collector:
     """Gathers the candidates of one source."""
 
-    def __init__(self, calls: CallGraph, source: CandidateSource) -> None:
-        self.calls = calls
+    def __init__(self, graph: DataflowGraph, source: CandidateSource) -> None:
         self.source = source
-        self.supported = supported_set(calls, partial(source.refusal, calls.graph))
-        self.worthwhile = _worthwhile(calls, source)
+        self.graph = graph
+        self.supported = supported_set(graph, partial(source.refusal, graph))
+        self.worthwhile = _worthwhile(graph, source)
         """Only sets that hold one of these are candidates."""
         self.found: dict[OperatorSet, _Found] = {}
 
@@ -153,7 +150,7 @@ class _Collector:
             rule: The name of what proposes it.
             composites: Name and operators of every library call inside.
         """
-        operators = self.calls.close(operators)
+        operators = self.graph.complete(operators)
         if not operators & self.worthwhile:
             return
         known = self.found.get(operators)
@@ -162,10 +159,10 @@ class _Collector:
             if composites and (not known.composites or len(composites) < len(known.composites)):
                 known.composites = composites
             return
-        if operators & ~self.supported or not self.calls.convex(operators):
+        if operators & ~self.supported or not self.graph.convex(operators):
             return
         if self.source.made_of is not None:
-            made = self.source.made_of(self.calls.graph.to_indices(tuple(members(operators))))
+            made = self.source.made_of(operators)
             if made is None:
                 return
             composites = made or composites
@@ -176,13 +173,11 @@ class _Collector:
         spec = self.source.spec
         if spec is None:
             return
-        number = self.calls.graph.to_operators
-        for candidate in spec.candidates(self.calls.graph):
-            calls = ((name, number(inside)) for name, inside in candidate.sub_graph.composites)
+        for candidate in spec.candidates(self.graph):
+            found = candidate.sub_graph
+            calls = ((name, tuple(members(inside))) for name, inside in found.composites)
             composites = tuple(sorted(calls, key=_by_nodes))
-            operators = self.calls.from_nodes(candidate.sub_graph.inside)
-            if operators:
-                self.add(operators, short_rule(candidate.rule), composites)
+            self.add(found.inside, short_rule(candidate.rule), composites)
 
     def singles(self) -> None:
         """Add every supported operator on its own."""
@@ -196,12 +191,12 @@ class _Collector:
 
     def greedy(self) -> None:
         """Add the partitions of the toolchain's greedy partitioning by itself."""
-        for partition in greedy(self.calls.graph, [self.source]).partitions:
-            self.add(self.calls.of(partition.operators), "greedy", partition.composites)
+        for partition in greedy(self.graph, [self.source]).partitions:
+            self.add(operator_set(partition.operators), "greedy", partition.composites)
 
     def whole_model(self) -> None:
         """Add the whole model, where the toolchain supports all of it."""
-        everything = self.calls.everything
+        everything = self.graph.everything
         if self.source.whole_model and everything and self.supported == everything:
             self.add(everything, "whole-model")
 
@@ -210,7 +205,7 @@ class _Collector:
         ordered = sorted(self.found.items(), key=lambda f: (first(f[0]), f[0].bit_count(), f[0]))
         return [
             make_candidate(
-                self.calls.graph,
+                self.graph,
                 self.source.instance,
                 tuple(members(operators)),
                 rule=" | ".join(found.rules),
@@ -227,16 +222,14 @@ class _Collector:
         """Return the formats in which a set is a candidate: pairs of taken and given ones."""
         if set(found.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
             return [({}, {})]
-        return self.source.borders(self.calls.graph, tuple(members(operators)))
+        return self.source.borders(self.graph, tuple(members(operators)))
 
 
-def _worthwhile(calls: CallGraph, source: CandidateSource) -> OperatorSet:
+def _worthwhile(graph: DataflowGraph, source: CandidateSource) -> OperatorSet:
     """Return all operators; in reduced precision the products, which alone gain by it."""
     if not is_reduced(source.instance):
-        return calls.everything
-    nodes = calls.graph.nodes
-    number = calls.graph.operator_number
-    return operator_set(number[i] for i in calls.graph.operators if nodes[i].op in PRODUCTS)
+        return graph.everything
+    return operator_set(node.index for node in graph.nodes if node.op in PRODUCTS)
 
 
 def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:

@@ -16,8 +16,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import CallGraph
-from collage_engine.records.graph import KIND_ORDER, Node, NodeIndex, NodeSet, OperatorSet, node_set
+from collage_engine.records.graph import (
+    KIND_ORDER,
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    ValueIndex,
+    operator_set,
+)
 from collage_engine.records.operators import OPERATORS
 
 E, B, I, R, A, O = (  # noqa: E741 - the letters upstream's comments use
@@ -30,29 +36,33 @@ MAX_GROUP = 256
 ``relax.FuseOps.max_depth``."""
 
 
-def fused_groups(calls: CallGraph) -> list[OperatorSet]:
+def fused_groups(graph: DataflowGraph) -> list[OperatorSet]:
     """Return the groups of FuseOps as sets of operators, made whole: they cut through no ONNX node.
 
     Args:
-        calls: The operators and what they pass to each other.
+        graph: The dataflow graph.
     """
-    return calls.whole(calls.from_nodes(group) for group in fuse_ops(calls.graph))
+    return graph.whole(fuse_ops(graph))
 
 
 @dataclass(frozen=True)
 class _Forward:
-    """The graph the pass walks: per node its kind and its readers with the edge's kind."""
+    """The graph the pass walks: per node its kind and its readers with the edge's kind.
 
+    A node is a binding of the Relax function: an operator, or a field of the tuple that it returns.
+    """
+
+    operator: list[OperatorNumber | None]
+    """The operator that a node is; None of a field."""
     kind: list[int]
     readers: list[list[tuple[int, int]]]
     leaves: list[bool]
-    present: list[bool]
 
 
-def fuse_ops(graph: DataflowGraph, max_group: int = MAX_GROUP) -> list[NodeSet]:
-    """Return the groups of nodes that TVM would fuse into one kernel each.
+def fuse_ops(graph: DataflowGraph, max_group: int = MAX_GROUP) -> list[OperatorSet]:
+    """Return the groups of operators that TVM would fuse into one kernel each.
 
-    They are disjoint, and hold all calls and projections together.
+    They are disjoint, and hold all operators together.
 
     Args:
         graph: The dataflow graph.
@@ -62,11 +72,11 @@ def fuse_ops(graph: DataflowGraph, max_group: int = MAX_GROUP) -> list[NodeSet]:
     partitioner = _Partitioner(forward, max_group)
     for phase in range(2):
         partitioner.run(phase)
-    groups: dict[int, list[NodeIndex]] = {}
-    for index, present in enumerate(forward.present):
-        if present:
-            groups.setdefault(partitioner.root(index), []).append(NodeIndex(index))
-    return [node_set(group) for group in sorted(groups.values())]
+    groups: dict[int, list[OperatorNumber]] = {}
+    for index, operator in enumerate(forward.operator):
+        if operator is not None:
+            groups.setdefault(partitioner.root(index), []).append(operator)
+    return [operator_set(group) for group in sorted(groups.values())]
 
 
 def _loop_kind(graph: DataflowGraph, node: Node) -> int:
@@ -76,39 +86,37 @@ def _loop_kind(graph: DataflowGraph, node: Node) -> int:
     """
     row = OPERATORS.get(node.op)
     kind = KIND_ORDER[(row.loop_kind if row is not None else None) or node.kind]
-    if kind == B and node.types:
-        for source in node.inputs:
-            types = graph.nodes[source].types
-            if len(types) == 1 and types[0].shape == node.type.shape:
-                return E
+    if kind == B and any(graph.values[i].type.shape == node.type.shape for i in node.inputs):
+        return E
     return kind
 
 
 def _forward(graph: DataflowGraph) -> _Forward:
-    n = len(graph)
-    view = _Forward([O] * n, [[] for _ in range(n)], [False] * n, [False] * n)
+    view = _Forward([], [], [], [])
+
+    def add(operator: OperatorNumber | None, kind: int, sources: Iterable[int]) -> int:
+        place = len(view.kind)
+        view.operator.append(operator)
+        view.kind.append(kind)
+        view.readers.append([])
+        view.leaves.append(False)
+        for source in sources:
+            view.readers[source].append((place, kind))
+        return place
+
+    place_of: dict[ValueIndex, int] = {}
     for node in graph.nodes:
-        if node.form == "call":
-            view.kind[node.index] = _loop_kind(graph, node)
-        elif node.form == "projection":
-            view.kind[node.index] = I
-        else:
+        sources = [place_of[i] for i in node.inputs if i in place_of]
+        place = add(node.index, _loop_kind(graph, node), sources)
+        if len(node.results) == 1:
+            place_of[node.index] = place
             continue
-        view.present[node.index] = True
-        for source in _flat(graph, node.inputs):
-            view.readers[source].append((node.index, view.kind[node.index]))
-    for output in _flat(graph, graph.record.outputs):
-        view.leaves[output] = True
+        for index in graph.used_results(node.index):
+            place_of[index] = add(None, I, [place])
+    for output in graph.record.outputs:
+        if output in place_of:
+            view.leaves[place_of[output]] = True
     return view
-
-
-def _flat(graph: DataflowGraph, indices: Iterable[int]) -> Iterable[int]:
-    """Return the indices with tuples replaced by their fields."""
-    for index in indices:
-        if graph.nodes[index].form == "tuple":
-            yield from _flat(graph, graph.nodes[index].inputs)
-        else:
-            yield index
 
 
 class _Partitioner:
@@ -169,7 +177,7 @@ class _Partitioner:
 
     def run(self, phase: int) -> None:
         for index, sink in enumerate(self.dominator):
-            if sink < 0 or not self.view.present[index]:
+            if sink < 0:
                 continue
             kind = self.kind[index]  # As upstream: the node's own group record, not its root's.
             if kind == O:

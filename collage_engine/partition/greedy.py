@@ -12,11 +12,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions, supported_set
-from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import NO_OPERATORS, NodeSet, OperatorNumber, OperatorSet, members
+from collage_engine.records.graph import NO_OPERATORS, OperatorNumber, OperatorSet, members
 
 if TYPE_CHECKING:
     from collage_engine.partition.rules import CandidateSource
@@ -55,7 +53,6 @@ def merge_composites(
         source: The toolchain instance with its patterns.
         taken: The operators that are taken.
     """
-    calls = call_graph(graph)
     claimed = taken
     found: list[Composite] = []
     if source.spec is None:
@@ -63,7 +60,7 @@ def merge_composites(
     for name, rule in source.spec.patterns():
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
-                operators = calls.from_nodes(match.nodes)
+                operators = match.nodes
                 if operators and not operators & claimed and closed(graph, match):
                     claimed |= operators
                     found.append((name, operators))
@@ -72,11 +69,9 @@ def merge_composites(
 
 
 def closed(graph: DataflowGraph, match: Match) -> bool:
-    """Tell whether nothing but the root is read outside (glue around the root aside)."""
-    nodes: NodeSet = match.nodes
-    sub_graph = SubGraph(graph, nodes)
-    exits = [i for i in sub_graph.exit if graph.nodes[i].form in ("call", "projection")]
-    return exits in ([match.root], []) and sub_graph.feeds_itself is None
+    """Tell whether no operator but the root is read outside, and nothing returns from there."""
+    exits = graph.exits(match.nodes)
+    return exits in ((match.root,), ()) and graph.convex(match.nodes)
 
 
 def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCover:
@@ -88,22 +83,21 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
         graph: The dataflow graph.
         sources: The toolchain instances with their rules.
     """
-    calls = call_graph(graph)
-    owner: list[int | None] = [None] * calls.size
+    owner: list[int | None] = [None] * len(graph)
     composites: list[tuple[int, Composite]] = []
     taken = NO_OPERATORS
     order = [i for i, o in enumerate(sources) if not o.lowers_to_tir]
     order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
     for place in order:
         source = sources[place]
-        supported = supported_set(calls, partial(source.refusal, graph))
+        supported = supported_set(graph, partial(source.refusal, graph))
         found = merge_composites(graph, source, taken)
         before = None
         while found != before:  # composites of an atom that it cannot take as a whole go
             takes = supported & ~taken
             for _, operators in found:
                 takes |= operators
-            takes = calls.whole_part(takes)
+            takes = graph.whole_part(takes)
             before, found = found, [c for c in found if not c[1] & ~takes]
         composites += [(place, composite) for composite in found]
         taken |= takes
@@ -111,7 +105,7 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
             owner[operator] = place
     by_region: dict[int, list[tuple[str, tuple[OperatorNumber, ...]]]] = {}
     units = [bits for _, (_, bits) in composites]
-    merged = merge_regions(calls, owner, units=units)
+    merged = merge_regions(graph, owner, units=units)
     home = {o: place for place, (_, bits) in enumerate(merged) for o in members(bits)}
     for _, (name, bits) in composites:
         nodes = tuple(members(bits))

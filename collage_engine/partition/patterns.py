@@ -1,7 +1,7 @@
 """Matches patterns against the dataflow graph.
 
-A pattern is matched at a root, against the flow of data: an operator pattern looks at its
-inputs. Alternatives and commutative operators are tried in turn (backtracking).
+A pattern is matched at a root, against the flow of data: an operator pattern looks at the values
+that the operator reads. Alternatives and commutative operators are tried in turn (backtracking).
 
     conv = op("nn.conv2d", anything(), constant("weight"))
     biased = conv.optional(lambda x: op("add", x, constant("bias")))
@@ -17,34 +17,40 @@ from functools import cached_property
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.sub_graph import inlinable
-from collage_engine.records.graph import Node, NodeIndex, NodeSet, node_set
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    Value,
+    ValueIndex,
+    operator_set,
+)
 
-Where = Callable[[DataflowGraph, Node], bool]
-"""A constraint on a node: a function that tells whether it is satisfied."""
+Where = Callable[[DataflowGraph, Value], bool]
+"""A constraint on a value: a function that tells whether it is satisfied."""
 
 COMMUTATIVE = frozenset({"add", "multiply", "maximum", "minimum"})
 
-Bound = dict[int, tuple["Pattern", NodeIndex]]
-"""The parts of a pattern that are bound: by a part's id, the part and the node that it matched."""
+Bound = dict[int, tuple["Pattern", ValueIndex]]
+"""The parts of a pattern that are bound: by a part's id, the part and the value that it matched."""
 
 
 @dataclass(frozen=True)
 class Match:
     """A match says where a pattern matched."""
 
-    root: NodeIndex
-    nodes: NodeSet
-    """Matched nodes, without what only wildcards matched and without inlinable nodes."""
-    bindings: dict[str, NodeIndex]
-    """Node index of every named part."""
+    root: OperatorNumber
+    nodes: OperatorSet
+    """Matched operators, without what only wildcards matched."""
+    bindings: dict[str, ValueIndex]
+    """The value of every named part; an operator's first result."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pattern(ABC):
-    """A pattern that is matched against a node of the graph and what feeds it.
+    """A pattern that is matched against a value of the graph and what feeds it.
 
-    The same object used twice must match the same node.
+    The same object used twice must match the same value.
     """
 
     name: str = field(default="", kw_only=True)
@@ -57,8 +63,8 @@ class Pattern(ABC):
         """Return a pattern of ``wrap`` around this one, or of this one alone."""
         return Either((wrap(self), self))
 
-    def attempt(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Yield every way in which this part matches at a node, given what is bound already."""
+    def attempt(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
+        """Yield every way in which this part matches a value, given what is bound already."""
         before = bound.get(id(self))
         if before is not None:
             if before[1] == index:
@@ -67,17 +73,19 @@ class Pattern(ABC):
         for matched in self.expand(graph, index, bound):
             yield {**matched, id(self): (self, index)}
 
-    def possible(self, graph: DataflowGraph, index: NodeIndex) -> bool:
+    def possible(self, graph: DataflowGraph, index: ValueIndex) -> bool:
         """Tells whether the operator alone leaves a match possible, before any part is tried."""
-        return self.root_ops is None or graph.nodes[index].op in self.root_ops
+        if self.root_ops is None:
+            return True
+        return index < len(graph) and graph.nodes[index].op in self.root_ops
 
-    def satisfied(self, graph: DataflowGraph, index: NodeIndex) -> bool:
-        """Tell whether the node passes this part's own condition."""
-        return self.where is None or self.where(graph, graph.nodes[index])
+    def satisfied(self, graph: DataflowGraph, index: ValueIndex) -> bool:
+        """Tell whether the value passes this part's own condition."""
+        return self.where is None or self.where(graph, graph.values[index])
 
     @abstractmethod
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Return every way in which this part matches at a node."""
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
+        """Return every way in which this part matches a value."""
 
     @cached_property
     def root_ops(self) -> frozenset[str] | None:
@@ -92,9 +100,9 @@ class Pattern(ABC):
 
 @dataclass(frozen=True, eq=False)
 class Anything(Pattern):
-    """A wildcard for any node, which stays outside unless another part matches it too."""
+    """A wildcard for any value, whose operator stays outside unless another part matches it too."""
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield one match where the condition holds."""
         if self.satisfied(graph, index):
             yield bound
@@ -111,19 +119,24 @@ class Constant(Pattern):
 
     scalar: bool | None = None
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Yield one match where the node is a constant of the wanted size."""
-        node = graph.nodes[index]
-        wanted = node.form == "constant" and (
-            self.scalar is None or self.scalar == (node.type.elements == 1)
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
+        """Yield one match where the value is a constant of the wanted size."""
+        value = graph.values[index]
+        wanted = value.constant and (
+            self.scalar is None or self.scalar == (value.type.elements == 1)
         )
         if wanted and self.satisfied(graph, index):
             yield bound
 
+    @property
+    def inside(self) -> bool:
+        """Return False: a constant is no operator."""
+        return False
+
 
 @dataclass(frozen=True, eq=False)
 class Op(Pattern):
-    """A pattern of a call of one of ``ops``; ``args`` None leaves its inputs alone.
+    """A pattern of the first result of a call of one of ``ops``.
 
     ``attributes`` maps a name to the wanted value or to a predicate over the value. With
     ``commutative`` (default for add, multiply, maximum, minimum) both orders of two arguments
@@ -136,16 +149,18 @@ class Op(Pattern):
     dtypes: tuple[str, ...] = ()
     commutative: bool = False
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which the call's arguments match, in either order if commutative."""
+        if index >= len(graph):
+            return
         node = graph.nodes[index]
-        if node.form != "call" or node.op not in self.ops or not self._has_attributes(node):
+        if node.op not in self.ops or not self._has_attributes(node):
             return
         if not self.satisfied(graph, index):
             return
         if len(node.inputs) != len(self.args):
             return
-        orders: list[Sequence[NodeIndex]] = [node.inputs]
+        orders: list[Sequence[ValueIndex]] = [node.inputs]
         if self.commutative and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
             orders.append(node.inputs[::-1])
         for order in orders:
@@ -168,29 +183,12 @@ class Op(Pattern):
 
 
 @dataclass(frozen=True, eq=False)
-class TupleOf(Pattern):
-    """A pattern of a tuple with exactly these fields; ``fields`` None: any tuple."""
-
-    fields: tuple[Pattern, ...] | None = None
-
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Yield every way in which the fields of the tuple match."""
-        node = graph.nodes[index]
-        if node.form != "tuple" or not self.satisfied(graph, index):
-            return
-        if self.fields is None:
-            yield bound
-        elif len(self.fields) == len(node.inputs):
-            yield from _match_all(graph, self.fields, node.inputs, bound)
-
-
-@dataclass(frozen=True, eq=False)
 class Either(Pattern):
     """A pattern of several choices, which are tried in order."""
 
     choices: tuple[Pattern, ...] = ()
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield every way in which one of the choices matches, in their order."""
         for choice in self.choices:
             if choice.possible(graph, index):
@@ -213,7 +211,7 @@ class Either(Pattern):
 
 
 def _match_all(
-    graph: DataflowGraph, patterns: Sequence[Pattern], indices: Sequence[NodeIndex], bound: Bound
+    graph: DataflowGraph, patterns: Sequence[Pattern], indices: Sequence[ValueIndex], bound: Bound
 ) -> Iterator[Bound]:
     if not patterns:
         yield bound
@@ -230,7 +228,7 @@ def _plain(value: Any) -> Any:
 
 
 def anything(name: str = "", where: Where | None = None) -> Pattern:
-    """Return a pattern that any node matches."""
+    """Return a pattern that any value matches."""
     return Anything(name=name, where=where)
 
 
@@ -248,7 +246,7 @@ def op(
     commutative: bool | None = None,
     **attributes: Any,
 ) -> Pattern:
-    """Return a pattern of a call of one of some operators.
+    """Return a pattern of a call of one of some operators, with these operands and no more.
 
     Args:
         ops: The operator, or several of which the call may be any.
@@ -278,9 +276,9 @@ def op(
 # Matching
 
 
-def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iterator[Match]:
-    """Yield every match at a root that covers a distinct set of nodes, the preferred one first."""
-    seen: set[NodeSet] = set()
+def all_matches(graph: DataflowGraph, pattern: Pattern, root: OperatorNumber) -> Iterator[Match]:
+    """Yield every match at a root that covers a distinct set of operators, preferred ones first."""
+    seen: set[OperatorSet] = set()
     for bound in pattern.attempt(graph, root, {}):
         match = _to_match(graph, root, bound)
         if match.nodes and match.nodes not in seen:
@@ -288,9 +286,7 @@ def all_matches(graph: DataflowGraph, pattern: Pattern, root: NodeIndex) -> Iter
             yield match
 
 
-def _to_match(graph: DataflowGraph, root: NodeIndex, bound: Bound) -> Match:
-    nodes = node_set(
-        index for part, index in bound.values() if part.inside and not inlinable(graph.nodes[index])
-    )
+def _to_match(graph: DataflowGraph, root: OperatorNumber, bound: Bound) -> Match:
+    nodes = operator_set(graph.nodes[i].index for part, i in bound.values() if part.inside)
     names = {part.name: index for part, index in bound.values() if part.name}
     return Match(root, nodes, names)

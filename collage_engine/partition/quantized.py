@@ -1,10 +1,9 @@
 """Matches quantised composites: DequantizeLinear → operator → QuantizeLinear as one integer call.
 
-The table of patterns and what a match means, for every toolchain: which nodes hold scales and
-zero points, what the operator is, what is fused into it. A node of the dataflow graph has no
-values, so numbers (are these zero points zero? does the bias' scale fit?) are looked at when a
-composite is compiled, by ``Numbers``
-(quantized_numbers.py).
+The table of patterns and what a match means, for every toolchain: which constants are scales and
+zero points, what the operator is, what is fused into it. The dataflow graph does not hold the
+numbers of constants, so these (are these zero points zero? does the bias' scale fit?) are looked at
+when a composite is compiled, by ``Numbers`` (quantized_numbers.py).
 
 Clean-up gives every reader a DequantizeLinear of its own (model/onnx_cleanup.py), so these
 composites are disjoint and each has one exit.
@@ -18,11 +17,9 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import CallGraph
 from collage_engine.partition.patterns import (
     Match,
     Pattern,
-    TupleOf,
     Where,
     all_matches,
     anything,
@@ -30,14 +27,11 @@ from collage_engine.partition.patterns import (
     op,
 )
 from collage_engine.records.graph import (
-    NO_NODES,
-    Node,
-    NodeIndex,
-    NodeSet,
+    NO_OPERATORS,
+    OperatorNumber,
     OperatorSet,
-    members,
-    node_set,
-    one_node,
+    Value,
+    ValueIndex,
     one_operator,
 )
 
@@ -86,22 +80,22 @@ class Quantized:
 
     kind: Kind
     match: Match
-    nodes: NodeSet
-    """The calls that the composite consists of."""
+    nodes: OperatorSet
+    """The operators that the composite consists of."""
 
-    def get(self, name: str) -> NodeIndex | None:
-        """Return the node of a named part; None where the composite has none."""
+    def get(self, name: str) -> ValueIndex | None:
+        """Return the value of a named part; None where the composite has none."""
         return self.match.bindings.get(name)
 
-    def __getitem__(self, name: str) -> NodeIndex:
+    def __getitem__(self, name: str) -> ValueIndex:
         return self.match.bindings[name]
 
     def __contains__(self, name: str) -> bool:
         return name in self.match.bindings
 
     @property
-    def root(self) -> NodeIndex:
-        """Return the node whose value the composite gives."""
+    def root(self) -> OperatorNumber:
+        """Return the operator whose value the composite gives."""
         return self.match.root
 
 
@@ -109,11 +103,12 @@ class Quantized:
 
 
 def _typed(*dtypes: str) -> Where:
-    return lambda graph, node: not node.is_tuple and node.type.dtype in dtypes
+    return lambda graph, value: value.type.dtype in dtypes
 
 
-def _not_broadcast(graph: DataflowGraph, node: Node) -> bool:
-    return {graph.nodes[i].type.shape for i in node.inputs} == {node.type.shape}
+def _not_broadcast(graph: DataflowGraph, value: Value) -> bool:
+    read = graph.nodes[value.index].inputs
+    return {graph.values[i].type.shape for i in read} == {value.type.shape}
 
 
 def dequantized(name: str) -> Pattern:
@@ -204,8 +199,7 @@ def _binary() -> Pattern:
 
 
 def _concat(parts: int) -> Pattern:
-    fields = TupleOf(tuple(dequantized(f"part{i}") for i in range(parts)))
-    return op("concat", fields, name="anchor")
+    return op("concat", *(dequantized(f"part{i}") for i in range(parts)), name="anchor")
 
 
 def quantized_patterns() -> list[tuple[Kind, Pattern]]:
@@ -290,45 +284,35 @@ def _search(graph: DataflowGraph) -> Iterator[Quantized]:
             if graph.nodes[root].op not in roots:
                 continue
             for match in all_matches(graph, pattern, root):
-                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
-                if _closed(graph, calls, root):
-                    yield Quantized(kind, match, calls)
+                if _closed(graph, match.nodes, root):
+                    yield Quantized(kind, match, match.nodes)
                     break
 
 
-def _closed(graph: DataflowGraph, calls: NodeSet, root: NodeIndex) -> bool:
-    for index in members(calls):
-        if index == root:
-            continue
-        if graph.output_set >> index & 1:
-            return False
-        for user in graph.users[index]:
-            # Only a concatenation inside reads through a tuple.
-            readers = graph.users[user] if graph.nodes[user].form == "tuple" else (user,)
-            if any(not calls >> reader & 1 for reader in readers):
-                return False
-    return True
+def _closed(graph: DataflowGraph, operators: OperatorSet, root: OperatorNumber) -> bool:
+    """Tell whether no operator but the root is read outside."""
+    return not any(operator != root for operator in graph.exits(operators))
 
 
 def within(
-    graph: DataflowGraph, inside: NodeSet, leaving: NodeSet = NO_NODES
-) -> dict[NodeIndex, Quantized]:
+    graph: DataflowGraph, inside: OperatorSet, leaving: OperatorSet = NO_OPERATORS
+) -> dict[OperatorNumber, Quantized]:
     """Return the composites that lie in a set, by root.
 
     Of overlapping ones the first in the table wins.
 
     Args:
         graph: The model's dataflow graph.
-        inside: The set of nodes.
-        leaving: Nodes whose value is read outside the set; only a root may be among them.
+        inside: The set of operators.
+        leaving: Operators whose value is read outside the set; only a root may be among them.
     """
-    chosen: dict[NodeIndex, Quantized] = {}
-    taken = NO_NODES
+    chosen: dict[OperatorNumber, Quantized] = {}
+    taken = NO_OPERATORS
     for found in find(graph):
         if (
             found.nodes & ~inside
             or found.nodes & taken
-            or found.nodes & leaving & ~one_node(found.root)
+            or found.nodes & leaving & ~one_operator(found.root)
         ):
             continue
         chosen[found.root] = found
@@ -336,16 +320,15 @@ def within(
     return chosen
 
 
-def completed(calls: CallGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:
+def completed(graph: DataflowGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:
     """Return sets of operators with each composite either whole or left out, without duplicates.
 
     A composite belongs to a set that holds its end. Cuts between fusion groups go through the
     dequantize of the next composite, and weights are dequantized apart from all that flows.
     """
-    graph = calls.graph
     units = [
-        (calls.from_nodes(found.nodes), one_operator(graph.operator_number[found.root]))
-        for found in within(graph, node_set(graph.operators)).values()
+        (found.nodes, one_operator(found.root))
+        for found in within(graph, graph.everything).values()
     ]
     result: dict[OperatorSet, None] = {}
     for piece in pieces:

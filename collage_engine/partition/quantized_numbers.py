@@ -12,11 +12,11 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import Quantized
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import ValueIndex
 from collage_engine.support.errors import UnsupportedError
 
 Constants = Callable[[int], np.ndarray]
-"""A function that returns the values of a constant node."""
+"""A function that returns the numbers of a constant."""
 
 
 @dataclass(frozen=True)
@@ -75,14 +75,14 @@ class Scaling:
         return np.broadcast_to(scale, shape), np.broadcast_to(zero, shape)
 
 
-def scaling(graph: DataflowGraph, index: NodeIndex, constants: Constants) -> Scaling:
-    """Return the scaling of a quantize's result or of a dequantize's operand.
+def scaling(graph: DataflowGraph, index: ValueIndex, constants: Constants) -> Scaling:
+    """Return the scaling of a quantize's result or of a dequantize's operand, by the operator.
 
     One that has a single element along its axis holds for the whole tensor.
     """
     node = graph.nodes[index]
     scale, zero = (np.asarray(constants(i)) for i in node.inputs[1:3])
-    small = node.type if node.op == "quantize" else graph.nodes[node.inputs[0]].type
+    small = node.type if node.op == "quantize" else graph.values[node.inputs[0]].type
     rank = max(len(small.shape), 1)
     axis = None if scale.size == 1 and zero.size == 1 else int(node.attributes["axis"]) % rank
     if axis is not None:
@@ -174,11 +174,11 @@ class Numbers:
             raise UnsupportedError(f"{self._name()}: a bias that is not one per output channel")
         return values.astype(np.float32).reshape(-1)
 
-    def _bias_shape(self, index: NodeIndex) -> tuple[int, ...]:
+    def _bias_shape(self, index: ValueIndex) -> tuple[int, ...]:
         for name in ("bias_shape", "bias_float"):
             if name in self.found:
-                return self.graph.nodes[self.found[name]].type.shape
-        return self.graph.nodes[index].type.shape
+                return self.graph.values[self.found[name]].type.shape
+        return self.graph.values[index].type.shape
 
     def bias_fits(self) -> bool:
         """Tell whether an int32 bias has the scale that integer accumulation implies, s_x·s_w."""

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from collage_engine.partition.call_graph import CallGraph
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
-    NodeIndex,
     OperatorNumber,
     OperatorSet,
     first,
@@ -21,18 +20,18 @@ from collage_engine.records.graph import (
 
 
 def merge_regions(
-    calls: CallGraph,
+    graph: DataflowGraph,
     owner: Sequence[Hashable | None],
     *,
     units: Sequence[OperatorSet] = (),
 ) -> list[tuple[Hashable | None, OperatorSet]]:
     """Merge operators of equal owners into regions that depend on each other without a cycle.
 
-    Atoms (``CallGraph.atoms``) stay together. A unit whose operators have different owners belongs
-    to nothing.
+    Atoms (``DataflowGraph.atoms``) stay together. A unit whose operators have different owners
+    belongs to nothing.
 
     Args:
-        calls: The operators and what they pass to each other.
+        graph: The dataflow graph.
         owner: What each operator is assigned to, by operator number; an operator that is assigned
             to nothing (None) stays alone.
         units: Sets (composites) whose operators stay together.
@@ -40,11 +39,11 @@ def merge_regions(
     Returns:
         The owner and the operators of each region, by first operator.
     """
-    regions = _RegionGraph(calls.size)
+    regions = _RegionGraph(len(graph))
     taker: dict[OperatorNumber, Hashable | None] = {}
-    for unit in _unit_order(calls, units):
+    for unit in _unit_order(graph, units):
         operator = OperatorNumber(unit.bit_length() - 1)
-        sources = {s for o in members(unit) for s in calls.inputs[o] if not unit >> s & 1}
+        sources = {s for o in members(unit) for s in graph.inputs[o] if not unit >> s & 1}
         parents = {regions.find(s) for s in sources}
         restricted = 0
         for parent in parents:
@@ -62,18 +61,18 @@ def merge_regions(
     return sorted(found, key=lambda region: first(region[1]))
 
 
-def _unit_order(calls: CallGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
+def _unit_order(graph: DataflowGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:
     """Return units, atoms, and operators that are in neither, each after all that it reads."""
     import networkx as nx  # takes 0.2 s to import
 
-    whole = calls.whole(units)
+    whole = graph.whole(units)
     unit_of = {operator: unit for unit in whole for operator in members(unit)}
-    graph: nx.DiGraph[OperatorSet] = nx.DiGraph()
-    graph.add_nodes_from(whole)
+    order: nx.DiGraph[OperatorSet] = nx.DiGraph()
+    order.add_nodes_from(whole)
     for unit in whole:
-        read = {unit_of[s] for o in members(unit) for s in calls.inputs[o] if not unit >> s & 1}
-        graph.add_edges_from((source, unit) for source in read)
-    return list(nx.lexicographical_topological_sort(graph, key=int.bit_length))
+        read = {unit_of[s] for o in members(unit) for s in graph.inputs[o] if not unit >> s & 1}
+        order.add_edges_from((source, unit) for source in read)
+    return list(nx.lexicographical_topological_sort(order, key=int.bit_length))
 
 
 class _RegionGraph:
@@ -157,7 +156,6 @@ class _RegionGraph:
                     work.append(lower)
 
 
-def supported_set(calls: CallGraph, refusal: Callable[[NodeIndex], object]) -> OperatorSet:
-    """Return the operators (as numbers) for whose node index there is no refusal."""
-    number = calls.graph.operator_number
-    return operator_set(number[index] for index in calls.graph.operators if refusal(index) is None)
+def supported_set(graph: DataflowGraph, refusal: Callable[[OperatorNumber], object]) -> OperatorSet:
+    """Return the operators for which there is no refusal."""
+    return operator_set(number for number in graph.operators if refusal(number) is None)

@@ -12,9 +12,7 @@ from collage_engine.partition.combiners import (
     I_TO_I,
     AllSimple,
     CombineLimits,
-    CombinerRule,
-    TupleArgument,
-    TupleProjection,
+    ListArgument,
 )
 from collage_engine.partition.patterns import Pattern
 from collage_engine.partition.rules import (
@@ -29,7 +27,7 @@ from collage_engine.partition.rules import (
     UnionRule,
 )
 from collage_engine.partition.sub_graph import SubGraphConfig
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 
 FusionStyle = Literal["NoFusion", "TVMFusion"]
 
@@ -37,14 +35,14 @@ PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
 """(composite name, pattern, further check of a match)."""
 
 LIMITS = CombineLimits(max_exits=3, per_node=48, steps=800)
-"""Limits of the unions that a tree proposes: exits, unions that begin at one node, and steps of
+"""Limits of the unions that a tree proposes: exits, unions that begin at one operator, and steps of
 work for each operator. Chosen: they bound graphs of any structure (``test_partition_combine``
 counts the calls for ten of 500 operators), and no model of ``tests/zoo`` spends more than 510
 steps."""
 
 MOST_DEPTH = 8
-"""Nodes on the longest path through a candidate, at most, where a toolchain sets no other bound;
-chosen."""
+"""Operators on the longest path through a candidate, at most, where a toolchain sets no other
+bound; chosen."""
 
 GROUP_CONFIG = SubGraphConfig(max_exits=1, max_depth=MOST_DEPTH)
 """What a group of TVM's must satisfy, with a library call inside or without."""
@@ -66,7 +64,7 @@ def fusion_rules(name: str) -> PartitionRule:
 
 def _groups(name: str, seeds: PartitionRule) -> PartitionRule:
     """Return rules for what FuseOps makes of seeds."""
-    combiners = (AllSimple(_SIMPLE), TupleArgument(), TupleProjection())
+    combiners = (AllSimple(_SIMPLE), ListArgument())
     combined = CombineRule("combine", seeds, combiners, MOST_DEPTH, LIMITS)
     return OnlyValidRule(name, combined, GROUP_CONFIG)
 
@@ -76,7 +74,7 @@ def byoc_rules(
     style: FusionStyle = "NoFusion",
     *,
     name: str = "byoc",
-    supports: Callable[[DataflowGraph, NodeIndex], str | None] | None = None,
+    supports: Callable[[DataflowGraph, OperatorNumber], str | None] | None = None,
 ) -> PartitionRule:
     """Return rules for the composites of a pattern table, joined or not.
 
@@ -92,8 +90,7 @@ def byoc_rules(
         rules.append(OpPredicateRule("op", supports))
     tree: PartitionRule = UnionRule("", tuple(rules))
     if style == "TVMFusion":
-        combiners: tuple[CombinerRule, ...] = (AllSimple(_SIMPLE), TupleProjection())
-        tree = CombineRule("combine", tree, combiners, MOST_DEPTH, LIMITS)
+        tree = CombineRule("combine", tree, (AllSimple(_SIMPLE),), MOST_DEPTH, LIMITS)
     return OnlyValidRule(name, tree, GROUP_CONFIG)
 
 

@@ -21,11 +21,11 @@ from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.graph import (
     KIND_ORDER,
     Node,
-    NodeIndex,
-    NodeSet,
     OperatorNumber,
+    OperatorSet,
     OpKind,
-    one_node,
+    one_operator,
+    operator_set,
 )
 from collage_engine.records.operators import names_where
 from collage_engine.records.toolchain import ToolchainInstance
@@ -60,8 +60,8 @@ class PartitionRule(ABC):
 class PatternRule(PartitionRule):
     """Proposes the matches of a pattern at any root; they may overlap.
 
-    All matches at a root that differ in their nodes are found, for example with either operand of
-    an addition as the convolution.
+    All matches at a root that differ in their operators are found, for example with either operand
+    of an addition as the convolution.
     """
 
     name: str
@@ -74,7 +74,7 @@ class PatternRule(PartitionRule):
     """Matches in the graphs seen so far: candidates and greedy covers ask for the same ones."""
 
     def matches(self, graph: DataflowGraph) -> list[list[Match]]:
-        """Return, for every node as a root, the matches there that the predicate accepts."""
+        """Return, for every operator as a root, the matches there that the predicate accepts."""
         known = self._known.get(id(graph))
         if known is None:
             ops = self.pattern.root_ops
@@ -85,7 +85,7 @@ class PatternRule(PartitionRule):
             known = self._known[id(graph)] = (graph, roots)
         return known[1]
 
-    def _matches_at(self, graph: DataflowGraph, root: NodeIndex) -> list[Match]:
+    def _matches_at(self, graph: DataflowGraph, root: OperatorNumber) -> list[Match]:
         return [
             each
             for each in all_matches(graph, self.pattern, root)
@@ -107,7 +107,7 @@ class PatternRule(PartitionRule):
 
 def _one_call(graph: DataflowGraph, node: Node, rule: str) -> CandidatePartition:
     """Return a candidate of one call."""
-    alone = SubGraph(graph, one_node(node.index), kind=node.kind)
+    alone = SubGraph(graph, one_operator(node.index), kind=node.kind)
     return CandidatePartition(alone, nest_labels(rule, node.op))
 
 
@@ -126,7 +126,7 @@ class OpCallByKindRule(PartitionRule):
         return [
             _one_call(graph, node, self.name)
             for node in graph.nodes
-            if node.form == "call" and KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
+            if KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
         ]
 
 
@@ -135,14 +135,14 @@ class OpPredicateRule(PartitionRule):
     """Proposes every call on its own that a predicate accepts by returning None."""
 
     name: str
-    predicate: Callable[[DataflowGraph, NodeIndex], str | None]
+    predicate: Callable[[DataflowGraph, OperatorNumber], str | None]
 
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return one candidate for each call that the predicate accepts."""
         return [
             _one_call(graph, node, self.name)
             for node in graph.nodes
-            if node.form == "call" and self.predicate(graph, node.index) is None
+            if self.predicate(graph, node.index) is None
         ]
 
 
@@ -268,14 +268,14 @@ class CandidateSource:
     instance: ToolchainInstance
     spec: PartitionRule | None
     """Its rules; None: it proposes none beside single operators, blocks and the whole model."""
-    supports: Callable[[NodeIndex], str | None]
-    """Returns the reason why the instance cannot run a call, by its node index; None: it can."""
+    supports: Callable[[OperatorNumber], str | None]
+    """Returns the reason why the instance cannot run an operator; None: it can."""
     whole_model: bool = True
     """Whether the whole model may be one of its candidates."""
     lowers_to_tir: bool = False
     """Whether TVM compiles its partitions; FuseOps groups are then among its candidates."""
     device: str = "cpu"
-    made_of: Callable[[NodeSet], Composites | None] | None = None
+    made_of: Callable[[OperatorSet], Composites | None] | None = None
     """Composites that it makes of a set of calls; None: the set is no candidate of its."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
@@ -298,14 +298,14 @@ class CandidateSource:
             Pairs of the formats of inputs and of outputs; an absent one is plain.
         """
         if self.host:
-            return (host_border(graph, graph.to_indices(operators)),)
+            return (host_border(graph, operator_set(operators)),)
         if NHWC in self.formats:
-            takes, gives = channels_last_border(graph, graph.to_indices(operators))
+            takes, gives = channels_last_border(graph, operator_set(operators))
             if takes or gives:
                 return ({}, {}), (takes, gives)
         return (({}, {}),)
 
-    def refusal(self, graph: DataflowGraph, index: NodeIndex) -> Refusal | None:
+    def refusal(self, graph: DataflowGraph, index: OperatorNumber) -> Refusal | None:
         """Return why it cannot run a call on its device; None when it can."""
         op = graph.nodes[index].op
         if self.device != "cpu" and op in HOST_ONLY:

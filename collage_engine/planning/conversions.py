@@ -21,18 +21,10 @@ from collage_engine.search.problem import Problem
 
 
 def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
-    """Return the types of each operator's values, by operator number.
-
-    They are the operator's own, or those of its projections where it returns a tuple.
-    """
-    fields: dict[int, list[TensorType]] = {}
-    for node in graph.nodes:
-        if node.form == "projection":
-            fields.setdefault(node.inputs[0], []).append(node.type)
+    """Return the types of each operator's values that are read or leave the model, by number."""
+    used = {index for node in graph.nodes for index in node.inputs}.union(graph.outputs)
     return [
-        tuple(fields.get(node.index, ())) if node.is_tuple else node.types
-        for node in graph.nodes
-        if node.form == "call"
+        tuple(value.type for value in node.results if value.index in used) for node in graph.nodes
     ]
 
 
@@ -133,11 +125,11 @@ def input_copies_us(
     """
     if call_constant(TO_HOST) not in constants:
         return {}
-    sources, calls, parameters = graph.sources(), graph.calls, set(graph.inputs)
     return {
         c.id: sum(
-            copy_us(constants, graph.nodes[index].type, HOST)
-            for index in set().union(*(sources[calls[k].index] for k in c.nodes)) & parameters
+            copy_us(constants, value.type, HOST)
+            for value in graph.parameters
+            if any(value.index in graph.nodes[number].inputs for number in c.nodes)
         )
         for c in candidates
         if not c.instance.architecture

@@ -96,7 +96,7 @@ class _Explanation:
         self._prices = None if shown is None else PlacementPrices(search, shown)
         self._known = {} if self._prices is None else self._prices.by_candidate
         self._names = node_names(document.graph)
-        self._titles = NodeTitles(document.graph.calls)
+        self._titles = NodeTitles(document.graph.nodes)
         # Partitions of an earlier run's placement need not be among the document's candidates.
         parts = () if shown is None else problem_parts(shown)
         shown_records = [] if shown is None else _records(shown)
@@ -486,7 +486,7 @@ def node_names(graph: GraphRecord) -> dict[int, str]:
     Args:
         graph: The model's graph. Where several nodes have one name, their types are added.
     """
-    calls, titles = graph.calls, NodeTitles(graph.calls)
+    calls, titles = graph.nodes, NodeTitles(graph.nodes)
     called: dict[str, set[int]] = {}
     for name, node in zip((call.name for call in calls), graph.node_of_operator, strict=True):
         called.setdefault(name, set()).add(node)

@@ -33,7 +33,7 @@ def infeasible_details(
     """
     found = answer.infeasible
     assert found is not None
-    calls = graph.calls
+    calls = graph.nodes
     conflicts: tuple[Conflict, ...] = (found, *found.further)
     first, *further = (
         {

@@ -69,7 +69,7 @@ def measured_placements(
     found: dict[Hashable, MeasuredPlacement] = {}
     known: dict[Hashable, float] = {}
     by_id = {c.id: c for c in document.candidates}
-    operators, allowed = len(document.graph.calls), settings.toolchains
+    operators, allowed = len(document.graph.nodes), settings.toolchains
     runs = sorted(reversed(document.runs), key=lambda run: run is not base)
     for run in runs:
         if run.of_profile or not is_like(run, settings):

@@ -39,12 +39,8 @@ RUNNERS_UP = 2
 
 
 def output_operators(graph: GraphRecord) -> tuple[int, ...]:
-    """Return the numbers of the operators whose value leaves the model, ascending."""
-    sources = graph.sources()
-    leaving: set[int] = set()
-    for index in graph.outputs:
-        leaving |= {index} if graph.nodes[index].form == "call" else sources[index]
-    return tuple(number for number, call in enumerate(graph.calls) if call.index in leaving)
+    """Return the operators with a value that leaves the model, ascending."""
+    return tuple(sorted(graph.producers(graph.outputs)))
 
 
 def make_problem(
@@ -70,7 +66,7 @@ def make_problem(
     copied = input_copies_us(graph, candidates, constants)
     return Problem(
         nodes=tuple(
-            ProblemNode(id=k, op=node.op, inputs=inputs[k]) for k, node in enumerate(graph.calls)
+            ProblemNode(id=k, op=node.op, inputs=inputs[k]) for k, node in enumerate(graph.nodes)
         ),
         outputs=output_operators(graph),
         candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),
@@ -191,7 +187,7 @@ def make_placement(
         costs: What is known of the candidates' costs.
         estimated_us: The cover's cost in microseconds.
     """
-    names = [call.onnx_nodes for call in graph.calls]
+    names = [call.onnx_nodes for call in graph.nodes]
     owners = graph.node_of_operator
     partitions = tuple(
         Partition(

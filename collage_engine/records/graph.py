@@ -1,35 +1,35 @@
-"""Defines the dataflow graph as plain records, and the two numberings of its nodes.
+"""Defines the dataflow graph as plain records: operators, and the values between them.
 
-A *node index* numbers every node of the dataflow graph (parameters, constants, calls, tuples,
-projections), in post-DFS order. An *operator number* numbers the operator calls among themselves,
-0…N-1, in the same order: candidates, placements, pins, sessions, reports and the desktop use it.
-``DataflowGraph.operators``, ``operator_number``, ``to_indices`` and ``to_operators`` lead from
-one to the other.
+A *node* is one operator call. Nodes are numbered 0…N−1, each after those whose values it reads, in
+post-DFS order; candidates, placements, pins, sessions, reports and the desktop use these operator
+numbers. A *value* is a tensor: a result of an operator, a parameter of the model, or a constant. An
+operator's first result has the operator's number; parameters, constants and further results have
+the numbers behind them. So an operator number is a value index, too, but not the other way round.
 
-A set of either is one Python integer used as a bit set: union is ``|``, intersection ``&``,
+A set of operators is one Python integer used as a bit set: union is ``|``, intersection ``&``,
 difference ``a & ~b``, "has ``i``" ``a >> i & 1``; ``a`` is a subset of ``b`` when ``a & ~b`` is
-empty. At run time all four types are plain integers and cost nothing; a type checker refuses to mix
-them.
+empty. At run time numbers and sets are plain integers and cost nothing; a type checker refuses to
+put a value into a set of operators.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Generic, Literal, NewType, Self, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
-NodeIndex = NewType("NodeIndex", int)
-"""Place of a node in ``DataflowGraph.nodes``."""
-
-OperatorNumber = NewType("OperatorNumber", int)
-"""Place of an operator call in ``DataflowGraph.operators``."""
-
 if TYPE_CHECKING:
-    Member = TypeVar("Member", bound=int)
 
-    class BitSet(Generic[Member]):
-        """What a set of small integers, held in one integer, can do."""
+    class ValueIndex(int):
+        """Place of a value in ``GraphRecord.values``."""
+
+    class OperatorNumber(ValueIndex):
+        """Place of an operator in ``GraphRecord.nodes``, and of its first result among values."""
+
+    class OperatorSet:
+        """A set of operators, held in one integer."""
 
         def __init__(self, bits: int, /) -> None: ...
         def __int__(self) -> int: ...
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         def __or__(self, other: Self) -> Self: ...
         def __and__(self, other: Self) -> Self: ...
         def __invert__(self) -> Self: ...
-        def __rshift__(self, member: Member) -> int: ...
+        def __rshift__(self, member: OperatorNumber) -> int: ...
         def bit_count(self) -> int:
             """Return how many members there are."""
             ...
@@ -48,19 +48,11 @@ if TYPE_CHECKING:
         def bit_length(self) -> int:
             """Return one more than the largest member; 0 when empty."""
             ...
-
-    class NodeSet(BitSet[NodeIndex]):
-        """A set of nodes of the dataflow graph."""
-
-    class OperatorSet(BitSet[OperatorNumber]):
-        """A set of operator calls."""
 else:
-    NodeSet = OperatorSet = int
+    ValueIndex = OperatorNumber = OperatorSet = int
 
 
-NodeForm = Literal["parameter", "constant", "call", "tuple", "projection"]
-
-OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "tuple", "opaque"]
+OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "opaque"]
 """Relay's op pattern kinds; anchor is out-elementwise-fusable."""
 
 KIND_ORDER: dict[str, int] = {
@@ -69,7 +61,6 @@ KIND_ORDER: dict[str, int] = {
     "injective": 2,
     "reduction": 3,
     "anchor": 4,
-    "tuple": 7,
     "opaque": 8,
 }
 
@@ -143,27 +134,39 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.dtype}[{','.join(sizes)}]"
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node of the dataflow graph."""
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A tensor that operators read or make."""
 
-    index: NodeIndex
-    form: NodeForm
-    op: str = ""
-    """Relax operator without ``relax.``: ``nn.conv2d``, ``add``; a constant's, parameter's
-    or projection's is empty. ``call_tir:<name>`` for what the importer lowered itself."""
+    index: ValueIndex
+    type: TensorType
+    producer: OperatorNumber | None = None
+    """The operator that computes it; None: a parameter of the model, or a constant."""
+    constant: bool = False
+    name: str = ""
+    """The ONNX name of a parameter or constant."""
+    onnx_value: str | None = None
+    """The ONNX value of the cleaned model that it is; None when ONNX lacks it."""
+    largest: int | None = None
+    """The largest magnitude of a constant's whole numbers of more than 8 bits; None of others."""
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operator of the dataflow graph: one call."""
+
+    index: OperatorNumber
+    op: str
+    """Relax operator without ``relax.``: ``nn.conv2d``, ``add``. ``call_tir:<name>`` for what the
+    importer lowered itself."""
     attributes: dict[str, Any] = {}
     """Attributes as JSON values: ints, floats, strings, lists of them. Shape and axis arguments
     that Relax passes as expressions are here too (``shape`` of reshape, ``axes``…)."""
-    inputs: tuple[NodeIndex, ...] = ()
-    """Producing nodes in argument order, duplicates kept, constants and parameters included."""
-    types: tuple[TensorType, ...] = ()
-    """One type; several when the value is a tuple (``is_tuple``)."""
-    is_tuple: bool = False
+    inputs: tuple[ValueIndex, ...] = ()
+    """The values that it reads, in argument order, those of a list one by one; duplicates kept."""
+    results: tuple[Value, ...]
+    """The values that it makes: at least one."""
     kind: OpKind = "opaque"
     name: str = ""
-    """A parameter's or constant's ONNX name; for a call its ONNX node's name."""
-    field: int = 0
-    """Which field a projection takes."""
+    """The name of its ONNX node."""
     onnx_nodes: tuple[str, ...] = ()
     """Names in the user's file of the ONNX nodes this call came from, absorbed ones included."""
     onnx_node: int = -1
@@ -173,17 +176,21 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The type of that ONNX node in the user's file: ``HardSwish``; empty where it is ``op``'s."""
     scope: tuple[str, ...] = ()
     """The modules around that ONNX node, outer ones first, where the exporter wrote them down."""
-    onnx_value: str | None = None
-    """The ONNX value of the cleaned model that this node's value is; None when ONNX lacks it."""
-    scalar: bool = False
-    """A constant with one element and no dimensions (upstream inlines these everywhere)."""
-    largest: int | None = None
-    """The largest magnitude of a constant's whole numbers of more than 8 bits; None of others."""
 
     @property
     def type(self) -> TensorType:
-        """Return the type of a node's only value."""
-        return self.types[0]
+        """Return the type of the first result."""
+        return self.results[0].type
+
+    @property
+    def types(self) -> tuple[TensorType, ...]:
+        """Return the types of the results."""
+        return tuple(value.type for value in self.results)
+
+    @property
+    def outputs(self) -> tuple[ValueIndex, ...]:
+        """Return the indices of the results."""
+        return tuple(value.index for value in self.results)
 
 
 def nodes_of(calls: Iterable[Node]) -> tuple[int, ...]:
@@ -198,49 +205,47 @@ def nodes_of(calls: Iterable[Node]) -> tuple[int, ...]:
     )
 
 
-class GraphRecord(msgspec.Struct, frozen=True, kw_only=True):
+class GraphRecord(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A whole dataflow graph, as it is stored and sent."""
 
     nodes: tuple[Node, ...]
-    inputs: tuple[NodeIndex, ...]
-    """Parameters in file order."""
-    outputs: tuple[NodeIndex, ...]
-    """Node of each graph output, in output order (a node may appear twice)."""
-    input_names: tuple[str, ...] = ()
+    """The operators, by operator number."""
+    parameters: tuple[Value, ...]
+    """The inputs of the model, in file order."""
+    constants: tuple[Value, ...] = ()
+    outputs: tuple[ValueIndex, ...]
+    """The value of each graph output, in output order (a value may appear twice)."""
     output_names: tuple[str, ...] = ()
 
+    @cached_property
+    def values(self) -> tuple[Value, ...]:
+        """Return all values, by index."""
+        made = (value for node in self.nodes for value in node.results)
+        return tuple(sorted((*made, *self.parameters, *self.constants), key=lambda v: v.index))
+
     @property
-    def calls(self) -> tuple[Node, ...]:
-        """Return the operator calls, by operator number."""
-        return tuple(node for node in self.nodes if node.form == "call")
+    def inputs(self) -> tuple[ValueIndex, ...]:
+        """Return the indices of the parameters, in file order."""
+        return tuple(value.index for value in self.parameters)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the names of the parameters, in file order."""
+        return tuple(value.name for value in self.parameters)
 
     @property
     def node_of_operator(self) -> tuple[int, ...]:
         """Return the number of each operator's ONNX node; see ``nodes_of``."""
-        return nodes_of(self.calls)
+        return nodes_of(self.nodes)
 
-    def sources(self) -> list[set[NodeIndex]]:
-        """Return, by index, the calls, parameters and constants whose values each node reads.
+    def operator_inputs(self) -> list[tuple[OperatorNumber, ...]]:
+        """Return the operators whose values each operator reads, each once, by operator number."""
+        return [self.producers(node.inputs) for node in self.nodes]
 
-        Tuples and projections pass on those that they are made of.
-        """
-        found: list[set[NodeIndex]] = []
-        for node in self.nodes:
-            read: set[NodeIndex] = set()
-            for index in node.inputs:
-                has_value = self.nodes[index].form in ("call", "parameter", "constant")
-                read |= {index} if has_value else found[index]
-            found.append(read)
-        return found
-
-    def operator_inputs(self) -> list[tuple[int, ...]]:
-        """Return the operators whose values each operator reads, ascending, by operator number."""
-        number = {call.index: place for place, call in enumerate(self.calls)}
-        sources = self.sources()
-        return [
-            tuple(sorted(number[index] for index in sources[call.index] if index in number))
-            for call in self.calls
-        ]
+    def producers(self, values: Iterable[ValueIndex]) -> tuple[OperatorNumber, ...]:
+        """Return the operators that compute some values, in the order of the values, each once."""
+        makers = (self.values[index].producer for index in values)
+        return tuple(dict.fromkeys(maker for maker in makers if maker is not None))
 
     def count_nodes(self, operators: Iterable[int]) -> int:
         """Return how many ONNX nodes hold some operators."""
@@ -270,19 +275,8 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes given with --shape."""
 
 
-NO_NODES = NodeSet(0)
-"""The set that holds no node."""
-
 NO_OPERATORS = OperatorSet(0)
 """The set that holds no operator."""
-
-
-def node_set(indices: Iterable[NodeIndex]) -> NodeSet:
-    """Return the set of these nodes."""
-    bits = 0
-    for index in indices:
-        bits |= 1 << index
-    return NodeSet(bits)
 
 
 def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
@@ -293,29 +287,24 @@ def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
     return OperatorSet(bits)
 
 
-def one_node(index: NodeIndex) -> NodeSet:
-    """Return the set of one node."""
-    return NodeSet(1 << index)
-
-
 def one_operator(number: OperatorNumber) -> OperatorSet:
     """Return the set of one operator."""
     return OperatorSet(1 << number)
 
 
-def members(bits: BitSet[Member]) -> Iterator[Member]:
+def members(operators: OperatorSet) -> Iterator[OperatorNumber]:
     """Yield the members of a set in ascending order."""
-    rest = int(bits)
+    rest = int(operators)
     index = -1
     while rest:
         # The shifted number is as short as the span of the members, however large these are.
         step = (rest & -rest).bit_length()
         index += step
-        yield index  # type: ignore[misc]  # The set's type says which numbering its bits have.
+        yield index  # type: ignore[misc]  # The numbers are plain integers.
         rest >>= step
 
 
-def first(bits: BitSet[Member]) -> Member:
+def first(operators: OperatorSet) -> OperatorNumber:
     """Return the smallest member; the set must not be empty."""
-    rest = int(bits)
+    rest = int(operators)
     return (rest & -rest).bit_length() - 1  # type: ignore[return-value]  # As in ``members``.

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from collage_engine.records.graph import GraphRecord, Node, NodeIndex, OpKind, nodes_of
+from collage_engine.records.graph import GraphRecord, Node, OpKind, TensorType, nodes_of
 from collage_engine.support.text import NAMED
 
 
@@ -48,6 +48,8 @@ class Operator:
     work: Literal["", "product", "convolution", "transposed"] = ""
     """How its arithmetic operations are counted (``records.operators``); empty: they are none that
     matter. What has some is what reduced precision may round."""
+    takes_list: bool = False
+    """Whether its operands are a list of any length, as those of a concatenation are."""
     on_host: bool = False
     """Whether it is about shapes: computed on the host, on whatever device its operands are."""
 
@@ -72,7 +74,7 @@ _ROWS = (
     Operator("broadcast_to", "Expand", "broadcast"),
     Operator("ceil", "Ceil", "elementwise"),
     Operator("clip", "Clip", "elementwise", layout="carrier"),
-    Operator("concat", "Concat", "injective", layout="carrier"),
+    Operator("concat", "Concat", "injective", layout="carrier", takes_list=True),
     Operator("cos", "Cos", "elementwise"),
     Operator("cosh", "Cosh", "elementwise", kernel=False),
     Operator("cumsum", "CumSum", "opaque", kernel=False),
@@ -176,7 +178,7 @@ _ROWS = (
     Operator("split", "Split", "injective", layout="carrier"),
     Operator("sqrt", "Sqrt", "elementwise"),
     Operator("squeeze", "Squeeze", "injective"),
-    Operator("stack", "", "injective"),
+    Operator("stack", "", "injective", takes_list=True),
     Operator("strided_slice", "Slice", "injective", layout="carrier"),
     Operator("subtract", "Sub", "broadcast"),
     Operator("sum", "ReduceSum", "reduction"),
@@ -286,24 +288,21 @@ class Work(NamedTuple):
 
 def work_of_operators(graph: GraphRecord) -> list[Work]:
     """Return the work of each operator, by operator number."""
-    nodes = {node.index: node for node in graph.nodes}
-
-    def size(index: NodeIndex) -> int:
-        return sum(kind.bytes for kind in nodes[index].types)
-
+    values = graph.values
     found = []
-    for call in (node for node in graph.nodes if node.form == "call"):
-        sources = [nodes[index] for index in call.inputs]
-        moved = size(call.index) + sum(size(index) for index in dict.fromkeys(call.inputs))
-        found.append(Work(_operations(call, sources), moved))
+    for call in graph.nodes:
+        read = [values[index] for index in dict.fromkeys(call.inputs)]
+        moved = sum(value.type.bytes for value in (*call.results, *read))
+        operands = [values[index].type for index in call.inputs[:2]]
+        found.append(Work(_operations(call, operands), moved))
     return found
 
 
-def _operations(call: Node, sources: Sequence[Node]) -> float:
+def _operations(call: Node, operands: Sequence[TensorType]) -> float:
     """Return the operations of a convolution or matrix product; 0 for any other operator."""
-    if call.is_tuple or len(sources) < 2 or any(len(source.types) != 1 for source in sources[:2]):
+    if len(operands) < 2:
         return 0.0
-    data, weight = sources[0].type, sources[1].type
+    data, weight = operands
     how = OPERATORS[call.op].work if call.op in OPERATORS else ""
     if how == "product":
         return 2.0 * call.type.elements * data.shape[-1] if data.shape else 0.0

@@ -11,7 +11,7 @@ MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's
                        all stored costs unknown, so raise it only when old costs no longer compare.
                        (Keys also hold the hash of a toolchain's sources and the versions of its
                        library: changing those invalidates that toolchain's costs alone.)
-                       Version 5 admits no candidate whose outputs could not be compared.
+                       Version 8 has a canonical form of operators and values.
 SESSION_FORMAT         The records of ``*.collage`` (``store/session_file.py``).
 ARTIFACT_FORMAT        The exported folder. An artifact carries its own loaders, so it runs without
                        this program and beside any version of it.
@@ -24,7 +24,7 @@ __version__            The project's; the wheel takes it from here.
 __version__ = "0.1.0"
 STORE_SCHEMA = 4
 STORE_EXPORT = 3
-MEASURING_PROTOCOL = 7
-SESSION_FORMAT = 4
+MEASURING_PROTOCOL = 8
+SESSION_FORMAT = 5
 ARTIFACT_FORMAT = 4
-SERVICE_PROTOCOL = 1
+SERVICE_PROTOCOL = 2

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from collage_engine.candidates.menu import Menu
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Candidate
@@ -40,7 +39,7 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     Returns:
         The contenders, the ones that are likely to be fastest first.
     """
-    calls = call_graph(open_model.model.graph)
+    calls = open_model.model.graph
     known = [
         judged(data, one)
         for one in baselines(calls, menu, data.settings)
@@ -81,17 +80,17 @@ def placement_under_pins(
     """
     if previous.placement is None:
         return []
-    calls = call_graph(open_model.model.graph)
-    cover = candidates_of_run(open_model.model.graph, previous)
+    graph = open_model.model.graph
+    cover = candidates_of_run(graph, previous)
     before = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
     places = {source.instance.id: place for place, source in enumerate(menu.sources)}
     if before.eligible or not all(part.instance.id in places for part in cover):
         return []
-    owner = [0] * calls.size
+    owner = [0] * len(graph)
     for part in cover:
         for operator in part.nodes:
             owner[operator] = places[part.instance.id]
-    found = pinned_cover(calls, menu, data.pins, owner)
+    found = pinned_cover(graph, menu, data.pins, owner)
     changed = [] if found is None else [judged(data, found)]
     return [one for one in changed if one.eligible]
 

@@ -98,7 +98,7 @@ def nested_graphs(model: ImportedModel, operator: int) -> tuple[NestedGraph, ...
         model: The imported model.
         operator: The operator number; one that is not opaque has none.
     """
-    opaque = model.opaque_operator(model.graph.operators[operator])
+    opaque = model.opaque_operator(operator)
     if opaque is None:
         return ()
     if len(opaque.nodes) == 1:
@@ -144,12 +144,9 @@ def weights_of(open_model: OpenModel, operator: int) -> tuple[WeightStatistics, 
         operator: The operator number.
     """
     graph = open_model.model.graph
-    call = graph.nodes[graph.operators[operator]]
-    constants = [
-        graph.nodes[i] for i in dict.fromkeys(call.inputs) if graph.nodes[i].form == "constant"
-    ]
+    read = (graph.values[i] for i in dict.fromkeys(graph.nodes[operator].inputs))
     found = []
-    for constant in constants:
+    for constant in (value for value in read if value.constant):
         values = np.asarray(open_model.model.constant(constant.index)).astype(np.float64).ravel()
         finite = values[np.isfinite(values)]
         if not finite.size:

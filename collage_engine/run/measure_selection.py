@@ -9,7 +9,6 @@ from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.candidate import (
@@ -45,11 +44,11 @@ def measure_selection(
         UsageError: The operators do not exist or cannot be one partition.
     """
     nodes, settings = job.request.nodes, job.settings
-    calls = call_graph(open_model.model.graph)
-    if not nodes or min(nodes) < 0 or max(nodes) >= calls.size:
+    graph = open_model.model.graph
+    if not nodes or min(nodes) < 0 or max(nodes) >= len(graph):
         raise UsageError("measure.now needs operators of this model")
-    wanted = calls.close(operator_set(map(OperatorNumber, nodes)))
-    if not calls.convex(wanted):
+    wanted = graph.complete(operator_set(map(OperatorNumber, nodes)))
+    if not graph.convex(wanted):
         raise UsageError(
             "these nodes cannot be one partition: a path leaves them and comes back through another"
         )
@@ -99,7 +98,7 @@ def _refusal(
 ) -> str | None:
     """Return why an instance cannot take one of the operators; None when it can take all."""
     for number in operators:
-        refusal = source.refusal(graph, graph.operators[number])
+        refusal = source.refusal(graph, number)
         if refusal is not None:
             return refusal_text(refusal)
     return None

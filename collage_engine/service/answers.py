@@ -36,7 +36,7 @@ def graph_get(opened: OpenDocument, request: p.GraphGet) -> p.GraphAnswer:
 def pins_set(opened: OpenDocument, request: p.PinsSet) -> p.PinsAnswer:
     """Replace the document's pins; verdicts come with the next search or run."""
     graph = opened.document.graph
-    operators = len(graph.calls)
+    operators = len(graph.nodes)
     for pin in request.pins:
         wrong = pin.fault(operators)
         if wrong:

@@ -100,7 +100,7 @@ class OpenDocument:
 
     def must_have(self, node: int) -> None:
         """Raise ``UsageError`` unless there is an operator of this number."""
-        operators = len(self.document.graph.calls)
+        operators = len(self.document.graph.nodes)
         if not 0 <= node < operators:
             raise UsageError(f"there is no node {node}: operators are 0…{operators - 1}")
 

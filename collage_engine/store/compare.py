@@ -89,10 +89,7 @@ def differences(a: Run, b: Run) -> list[PartDifference]:
 
 def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
     """Return the shapes of all inputs of a graph, by name."""
-    return {
-        name: tuple(graph.nodes[node].types[0].shape)
-        for name, node in zip(graph.input_names, graph.inputs, strict=True)
-    }
+    return {value.name: value.type.shape for value in graph.parameters}
 
 
 def toolchains_of(run: Run) -> tuple[str, ...]:

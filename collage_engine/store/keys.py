@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import border_formats
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import NodeSet, members, node_set
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    ValueIndex,
+    members,
+    operator_set,
+)
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 
@@ -31,11 +38,11 @@ of a key by its values; chosen."""
 
 
 class KeyMaker:
-    """Canonical forms over one graph; what depends on a single node is computed once.
+    """Canonical forms over one graph; what depends on a single operator is computed once.
 
-    ``constant`` gives the value of a constant node. With it, one-element constants and small
-    integer constants take part by value, because they steer what is computed (an exponent, a
-    clip bound, indices) and not just what with.
+    ``constant`` gives the numbers of a constant. With it, one-element constants and small integer
+    constants take part by value, because they steer what is computed (an exponent, a clip bound,
+    indices) and not just what with.
     """
 
     def __init__(
@@ -44,107 +51,111 @@ class KeyMaker:
         self.graph = graph
         self._constant = constant
         self._parts: dict[int, str] = {}
-        self._type_texts: dict[int, str] = {}
         self._forms: dict[tuple[object, ...], str] = {}
 
     def form(
         self,
-        nodes: NodeSet,
+        operators: OperatorSet,
         takes: Mapping[int, str] | None = None,
         gives: Mapping[int, str] | None = None,
     ) -> str:
-        """Return the canonical form of a set of nodes, closed first (see ``DataflowGraph.close``).
+        """Return the canonical form of a set of operators.
 
-        ``takes`` and ``gives`` are formats other than plain, by node index of the value.
+        ``takes`` and ``gives`` are formats other than plain, by value index.
         """
         graph = self.graph
-        nodes = graph.close(nodes)
-        inputs, outputs = graph.boundary(nodes)
-        leaving = set(outputs)
-        read = node_set(s for index in members(nodes) for s in graph.nodes[index].inputs)
-        dead_ends = members(nodes & ~read)
-        roots = list(dict.fromkeys((*outputs, *dead_ends)))
-        merkle = self._merkle(nodes) if len(roots) > 1 else {}
-        roots.sort(key=lambda index: (merkle.get(index, b""), index))
+        leaving = set(graph.boundary(operators)[1])
+        roots = self._roots(operators)
         taken, given = takes or {}, gives or {}
         number: dict[int, int] = {}
         lines: list[str] = []
-        outside = set(inputs)
-        for root in roots:
-            stack = [root]
-            while stack:
-                index = stack[-1]
-                if index in number:
-                    stack.pop()
-                    continue
-                if index in outside:
-                    stack.pop()
-                    number[index] = len(number)
-                    lines.append(f"in {self._types(index)}{_format(taken, index)}")
-                    continue
-                waiting = [s for s in graph.nodes[index].inputs if s not in number]
-                if waiting:
-                    stack.extend(reversed(waiting))
-                    continue
-                stack.pop()
+
+        def add(values: Sequence[ValueIndex], line: str) -> None:
+            for index in values:
                 number[index] = len(number)
-                wires = ",".join(str(number[s]) for s in graph.nodes[index].inputs)
-                out = " out" + _format(given, index) if index in leaving else ""
-                lines.append(f"{self._part(index)}({wires}){out}")
+            lines.append(line)
+
+        for root in roots:
+            stack: list[ValueIndex] = [root]
+            while stack:
+                index = stack.pop()
+                if index in number:
+                    continue
+                value = graph.values[index]
+                if value.constant:
+                    add([index], f"const {value.type}{self._value(index)}")
+                    continue
+                if value.producer is None or not operators >> value.producer & 1:
+                    add([index], f"in {value.type}{_format(taken, index)}")
+                    continue
+                node = graph.nodes[value.producer]
+                waiting = [source for source in node.inputs if source not in number]
+                if waiting:
+                    stack += [index, *reversed(waiting)]
+                    continue
+                wires = ",".join(str(number[source]) for source in node.inputs)
+                out = "".join(
+                    f" out{place or ''}{_format(given, made)}"
+                    for place, made in enumerate(node.outputs)
+                    if made in leaving
+                )
+                add(node.outputs, f"{self._part(node)}({wires}){out}")
         return "\n".join(lines)
+
+    def _roots(self, operators: OperatorSet) -> list[OperatorNumber]:
+        """Return the operators of a set from which all of it is reached, in a canonical order."""
+        graph = self.graph
+        ends = [
+            o for o in members(operators) if not any(operators >> u & 1 for u in graph.users[o])
+        ]
+        roots = list(dict.fromkeys((*graph.exits(operators), *ends)))
+        merkle = self._merkle(operators) if len(roots) > 1 else {}
+        return sorted(roots, key=lambda index: (merkle.get(index, b""), index))
 
     def form_of(self, record: Candidate) -> str:
         """Return the canonical form of a candidate, in its formats."""
-        nodes = self.graph.to_indices(record.nodes)
-        known = (nodes, tuple(record.takes.items()), tuple(record.gives.items()))
+        operators = operator_set(record.nodes)
+        known = (operators, tuple(record.takes.items()), tuple(record.gives.items()))
         form = self._forms.get(known)
         if form is None:
-            closed = self.graph.close(nodes)
-            takes, gives = border_formats(self.graph, closed, record.takes, record.gives)
-            form = self._forms[known] = self.form(nodes, takes, gives)
+            takes, gives = border_formats(self.graph, operators, record.takes, record.gives)
+            form = self._forms[known] = self.form(operators, takes, gives)
         return form
 
-    def _types(self, index: int) -> str:
-        types = self._type_texts.get(index)
-        if types is None:
-            types = "+".join(map(str, self.graph.nodes[index].types))
-            self._type_texts[index] = types
-        return types
-
-    def _part(self, index: int) -> str:
-        """Return what a node is, without its wiring."""
-        part = self._parts.get(index)
+    def _part(self, node: Node) -> str:
+        """Return what an operator is, without its wiring."""
+        part = self._parts.get(node.index)
         if part is None:
-            node = self.graph.nodes[index]
-            if node.form == "call":
-                attributes = json.dumps(node.attributes, sort_keys=True, separators=(",", ":"))
-                part = f"{node.op}{attributes}{self._types(index)}"
-            elif node.form == "constant":
-                part = f"const {self._types(index)}{self._value(index)}"
-            elif node.form == "projection":
-                part = f"field {node.field}"
-            else:
-                part = node.form
-            self._parts[index] = part
+            attributes = json.dumps(node.attributes, sort_keys=True, separators=(",", ":"))
+            part = f"{node.op}{attributes}{'+'.join(map(str, node.types))}"
+            self._parts[node.index] = part
         return part
 
-    def _value(self, index: int) -> str:
+    def _value(self, index: ValueIndex) -> str:
         if self._constant is None:
             return ""
-        kind = self.graph.nodes[index].type
+        kind = self.graph.values[index].type
         whole = "int" in kind.dtype or kind.dtype == "bool"
         if kind.elements > (SMALL_INTEGERS if whole else 1):
             return ""
         return "=" + repr(self._constant(index).tolist())
 
-    def _merkle(self, nodes: NodeSet) -> dict[int, bytes]:
-        """Return a hash per node of all that it is computed from inside: orders several outputs."""
+    def _merkle(self, operators: OperatorSet) -> dict[int, bytes]:
+        """Return a hash of all that each operator is computed from inside: orders several ends."""
+        graph = self.graph
         found: dict[int, bytes] = {}
-        for index in members(nodes):
-            digest = hashlib.blake2b(self._part(index).encode(), digest_size=16)
-            for source in self.graph.nodes[index].inputs:
-                digest.update(found.get(source) or f"in {self._types(source)}".encode())
-            found[index] = digest.digest()
+        for operator in members(operators):
+            node = graph.nodes[operator]
+            digest = hashlib.blake2b(self._part(node).encode(), digest_size=16)
+            for value in map(graph.values.__getitem__, node.inputs):
+                if value.producer is not None and value.producer in found:
+                    place = graph.nodes[value.producer].outputs.index(value.index)
+                    digest.update(found[value.producer] + str(place or "").encode())
+                else:
+                    text = "const" if value.constant else "in"
+                    known = self._value(value.index) if value.constant else ""
+                    digest.update(f"{text} {value.type}{known}".encode())
+            found[operator] = digest.digest()
         return found
 
 

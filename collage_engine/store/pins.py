@@ -102,7 +102,7 @@ def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[s
     pattern = re.compile(fnmatch.translate(glob.lower()))
     found: set[int] = set()
     names: list[str] = []
-    for number, node in enumerate(graph.calls):
+    for number, node in enumerate(graph.nodes):
         hits = [
             name
             for name in node.onnx_nodes
@@ -150,7 +150,7 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> list[Pin]:
         graph: This version's graph.
     """
     by_name: dict[str, set[int]] = {}
-    for number, node in enumerate(graph.calls):
+    for number, node in enumerate(graph.nodes):
         for name in node.onnx_nodes:
             by_name.setdefault(name, set()).add(number)
     kept: list[Pin] = []

@@ -43,14 +43,14 @@ def layers_of_operators(
         layer the place that its operators have: that of the first layer, where several compute
         parts of one operator; None: it names no node.
     """
-    calls = graph.calls
+    calls = graph.nodes
     together: dict[int, list[int]] = {}
     for k, owner in enumerate(graph.node_of_operator):
         together.setdefault(owner, []).append(k)
     nodes = {name for call in calls for name in call.onnx_nodes}
     named: dict[str, list[int]] = {}
     for call, owner in zip(calls, graph.node_of_operator, strict=True):
-        for name in (*call.onnx_nodes, call.onnx_value):
+        for name in (*call.onnx_nodes, *(value.onnx_value for value in call.results)):
             if name:
                 named.setdefault(name, []).extend(together[owner])
     found: list[int | None] = [None] * len(calls)
@@ -74,7 +74,7 @@ def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[st
     for k, made_by in enumerate(sources):
         for source in made_by:
             readers[source].append(k)
-    for k, call in enumerate(graph.calls):
+    for k, call in enumerate(graph.nodes):
         home = found[sources[k][0]] if sources[k] else None
         is_free = found[k] is None and call.kind != "anchor"
         if is_free and home is not None and absorbs[home] == "after":
@@ -158,7 +158,7 @@ def _partition(
     us: Sequence[float] | None,
 ) -> Partition:
     layer = profile.layers[place] if place is not None else None
-    names = [name for k in operators for name in graph.calls[k].onnx_nodes]
+    names = [name for k in operators for name in graph.nodes[k].onnx_nodes]
     known = None if us is None else sum(us)
     return Partition(
         id=f"p{number}",

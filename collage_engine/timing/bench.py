@@ -34,7 +34,7 @@ from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import PLAIN, Formats
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import OperatorSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, WrongNumbersError
@@ -62,7 +62,7 @@ class ModelBench:
 
     Attributes:
         model: The imported model.
-        truth: The true value of every node on the run's inputs.
+        truth: The true values on the run's inputs.
     """
 
     def __init__(self, request: OpenRequest) -> None:
@@ -71,7 +71,7 @@ class ModelBench:
         )
         self.truth = TrueValues(request.truth_folder)
         self._folder = request.truth_folder
-        self._noise: dict[NodeSet, dict[int, float]] = {}
+        self._noise: dict[OperatorSet, dict[int, float]] = {}
         """Rounding noise of the sub-graphs whose candidates seemed wrong, by nodes and output."""
         self._count = 0
         self._libraries: dict[object, Path] = {}
@@ -157,7 +157,7 @@ class ModelBench:
                 outputs,
                 self.truth.outputs_of(function),
                 lambda bound: self.rounding_noise(function, bound),
-                loses_nan=may_lose_nan(self.model.graph, instance, nodes),
+                loses_nan=may_lose_nan(self.model.graph, instance, function.members),
             )
             return PreparedCandidate(compiled, inputs, error)
         except BaseException:
@@ -172,7 +172,7 @@ class ModelBench:
             bound: The tolerance that holds without noise.
 
         Returns:
-            By node index of the output, see ``lowering.rounding_noise``.
+            By value index of the output, see ``lowering.rounding_noise``.
         """
         nodes = function.nodes
         if nodes not in self._noise:
@@ -219,7 +219,7 @@ def check(
         outputs: What it made of its true inputs.
         truth: What it should have made of them.
         noise: Asked when an output seems wrong, with the tolerance: how far the outputs move when
-            inputs and weights change in the last bit, by node index.
+            inputs and weights change in the last bit, by value index.
         loses_nan: Whether NaN may have become something else, as the toolchain says.
 
     Raises:
@@ -228,7 +228,7 @@ def check(
     largest: float | None = None
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
-        kind = function.graph.nodes[index].type
+        kind = function.graph.values[index].type
         error = errors(computed, true, loses_nan=loses_nan)
         depth, exact = depths[index], is_exact(kind.dtype)
         steps = 1.0 if depth and is_quantised(function.graph, index) else None
@@ -249,8 +249,8 @@ def check(
             if error[1] <= widest:
                 wrong = None
         if wrong is not None:
-            node = function.graph.nodes[function.graph.producer(index)]
-            where = node.name or node.op
+            node = function.graph.operator_of(index)
+            where = "" if node is None else node.name or node.op
             raise WrongNumbersError(f"{WRONG_NUMBERS} in the output of {where}: {wrong}")
         if compares(true):
             largest = max(largest or 0.0, error[1])
@@ -262,17 +262,17 @@ def _step_of(function: Function, index: int, depth: int) -> float | None:
 
     Args:
         function: What the candidate computes.
-        index: The node index of the output.
+        index: The output.
         depth: Roundings to 8 bits on the way to it.
 
     Returns:
         The scale of the dequantisation; None for any other output, or one scale per channel.
     """
-    node = function.graph.nodes[index]
-    if not depth or node.op != "dequantize" or node.type.dtype != "float32":
+    node = function.graph.operator_of(index)
+    if not depth or node is None or node.op != "dequantize" or node.type.dtype != "float32":
         return None
-    scale = function.graph.nodes[node.inputs[1]]
-    if scale.form != "constant" or scale.type.elements != 1:
+    scale = function.graph.values[node.inputs[1]]
+    if not scale.constant or scale.type.elements != 1:
         return None
     return float(np.asarray(function.constant(scale.index)).reshape(()))
 
@@ -292,6 +292,8 @@ def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:
     bound = max(TOLERANCES[dtype], TOLERANCES.get(function.instance.precision, 0.0))
     if depth:
         return max(bound, relative_bound(depth))
-    inside = (function.graph.nodes[i] for i in function.members)
-    kinds = {kind.dtype for node in inside for kind in node.types} - {"float64"}
+    graph = function.graph
+    inside = [kind for i in function.members for kind in graph.nodes[i].types]
+    inside += [graph.values[i].type for i in function.constants]
+    kinds = {kind.dtype for kind in inside} - {"float64"}
     return max([bound, *(TOLERANCES[k] for k in kinds if k in TOLERANCES)])

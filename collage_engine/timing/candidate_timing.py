@@ -22,7 +22,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import Candidate, Cost, CostTable
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import OperatorSet, operator_set
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -63,10 +63,10 @@ def make_ready(
         Cancelled: The user stopped it.
     """
     graph = open_model.model.graph
-    wanted: dict[ToolchainInstance, list[NodeSet]] = defaultdict(list)
+    wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
     for candidate in candidates:
         if not costs.known(candidate.id):
-            wanted[candidate.instance].append(graph.to_indices(candidate.nodes))
+            wanted[candidate.instance].append(operator_set(candidate.nodes))
     for source in menu.sources:
         toolchain = get(source.instance.toolchain)
         if not isinstance(toolchain, PrecompilesShared):

@@ -13,11 +13,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import PLAIN, stored_type
-from collage_engine.records.graph import NodeIndex, NodeSet, TensorType, members
+from collage_engine.records.graph import (
+    OperatorNumber,
+    OperatorSet,
+    TensorType,
+    ValueIndex,
+    members,
+)
 from collage_engine.records.precision import full_places
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -40,15 +47,15 @@ MODULES = "external_mods"
 leaves it."""
 KERNEL_NODES = "collage.kernel_nodes"
 """Attribute of a lowered ``IRModule``, as JSON: for each call of ``main`` in order the name of what
-it calls, and the graph indices of the nodes that this computes or helps to."""
+it calls, and the operators that this computes or helps to, ascending."""
 
 
 @dataclass(frozen=True)
 class Function:
     """A sub-graph taken out of its model, ready to be compiled.
 
-    ``nodes`` is a closed index set (calls, the constants they read, tuples, projections);
-    ``inputs`` and ``outputs`` are the tensor values it takes and gives, in argument order.
+    ``nodes`` is a set of operators; ``inputs`` and ``outputs`` are the values that it takes and
+    gives, in argument order.
     The compiled function is called as ``symbol(*inputs, *outputs)``, outputs allocated by the
     caller, unless it ``returns`` them. All are plain row-major tensors, except that a value in
     ``takes`` or ``gives`` is a tensor of its *stored* shape in that format (``records.format``);
@@ -58,17 +65,17 @@ class Function:
     symbol: str
     model: ImportedModel
     graph: DataflowGraph
-    nodes: NodeSet
-    inputs: tuple[NodeIndex, ...]
-    outputs: tuple[NodeIndex, ...]
+    nodes: OperatorSet
+    inputs: tuple[ValueIndex, ...]
+    outputs: tuple[ValueIndex, ...]
     instance: ToolchainInstance
     spin: bool = False
     """Whether the runtime's threads may spin between calls, which is a property of the
     placement."""
     takes: Mapping[int, str] = field(default_factory=dict, hash=False)
-    """The format (``records.format``) of each input that is not plain, by its graph index."""
+    """The format (``records.format``) of each input that is not plain, by value index."""
     gives: Mapping[int, str] = field(default_factory=dict, hash=False)
-    """The format (``records.format``) of each output that is not plain, by its graph index."""
+    """The format (``records.format``) of each output that is not plain, by value index."""
     notes: list[str] = field(default_factory=list, hash=False, compare=False)
     """Takes sentences on how it was compiled, of which a user of the module should know."""
 
@@ -79,32 +86,37 @@ class Function:
         It does where the size of an output depends on the data; it then returns one tensor, or an
         array of them.
         """
-        return any(self.graph.nodes[index].type.is_open for index in self.outputs)
+        return any(self.graph.values[index].type.is_open for index in self.outputs)
 
     @property
-    def members(self) -> tuple[NodeIndex, ...]:
-        """Returns the graph indices of the function's nodes, ascending."""
+    def members(self) -> tuple[OperatorNumber, ...]:
+        """Return the function's operators, ascending."""
         return tuple(members(self.nodes))
+
+    @cached_property
+    def constants(self) -> tuple[ValueIndex, ...]:
+        """Return the constants that the function reads, ascending."""
+        return self.graph.constants_of(self.nodes)
 
     @property
     def left_full(self) -> frozenset[int]:
-        """Returns the graph indices of the calls whose products the instance leaves in float32."""
+        """Return the operators whose products the instance leaves in float32."""
         places = full_places(self.instance)
         if not places:
             return frozenset()
-        calls = [i for i in self.graph.operators if self.nodes >> i & 1]
+        calls = self.members
         return frozenset(calls[place] for place in places if place < len(calls))
 
     def input_type(self, index: int) -> TensorType:
         """Return the type of the tensor that is passed for an input, with its stored shape."""
-        return stored_type(self.graph.nodes[index].type, self.takes.get(index, PLAIN))
+        return stored_type(self.graph.values[index].type, self.takes.get(index, PLAIN))
 
     def output_type(self, index: int) -> TensorType:
         """Return the type of the tensor that is passed for an output, with its stored shape."""
-        return stored_type(self.graph.nodes[index].type, self.gives.get(index, PLAIN))
+        return stored_type(self.graph.values[index].type, self.gives.get(index, PLAIN))
 
     def constant(self, index: int) -> np.ndarray:
-        """Return the value of a constant node as an array, which must not be written to."""
+        """Return the numbers of a constant as an array, which must not be written to."""
         return self.model.constant(index)
 
 
@@ -151,7 +163,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Tells whether the toolchain can run one call of the graph.
 
@@ -160,7 +172,7 @@ class Toolchain(ABC):
 
         Args:
             graph: The model's dataflow graph.
-            index: The graph index of the call.
+            index: The operator.
             instance: The instance that is to run it.
 
         Returns:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.rules import Composites
-    from collage_engine.records.graph import NodeIndex, NodeSet, TensorType
+    from collage_engine.records.graph import OperatorNumber, OperatorSet, TensorType
     from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import (
         RuntimeLibrary,
@@ -55,7 +55,9 @@ class LowersToTir(Protocol):
 class RoundsSomeProducts(Protocol):
     """The capability to say which products it rounds, if in reduced precision it rounds not all."""
 
-    def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
+    def rounds(
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
+    ) -> bool:
         """Tell whether an instance in reduced precision would round a product's operands.
 
         Args:
@@ -71,7 +73,7 @@ class SwallowsNan(Protocol):
     """The capability to say which operators make a number of NaN, which the standard hands on."""
 
     def swallows_nan(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
         """Tell whether a call may give a number where the standard gives NaN.
 
@@ -119,7 +121,7 @@ class MakesComposites(Protocol):
     """The capability to decide which library calls a candidate becomes."""
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
     ) -> Composites | None:
         """Return the composites that the toolchain makes of a set of calls that it supports.
 
@@ -151,7 +153,7 @@ class PrecompilesShared(Protocol):
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,
-        sets: Sequence[NodeSet],
+        sets: Sequence[OperatorSet],
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:
@@ -371,7 +373,7 @@ def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[s
 
 
 def composites_of(
-    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
 ) -> Composites | None:
     """Return what ``MakesComposites.composites_of`` does.
 
@@ -419,14 +421,14 @@ def tuner_of(toolchain: Toolchain) -> Tuner:
 
 
 def swallows_nan(
-    toolchain: Toolchain, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    toolchain: Toolchain, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
 ) -> bool:
     """Tell whether a toolchain may make a number of NaN; without the capability it hands NaN on."""
     return isinstance(toolchain, SwallowsNan) and toolchain.swallows_nan(graph, index, instance)
 
 
 def rounds(
-    toolchain: Toolchain, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+    toolchain: Toolchain, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
 ) -> bool:
     """Tell whether an instance in reduced precision rounds a product.
 

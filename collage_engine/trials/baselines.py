@@ -10,14 +10,14 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from collage_engine.candidates.host_candidates import without_pinned
-from collage_engine.partition.call_graph import CallGraph
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import GraphRecord, OperatorNumber, members
+from collage_engine.records.graph import GraphRecord, members
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
     from collage_engine.candidates.menu import Menu
 
 
-def baselines(calls: CallGraph, menu: Menu, settings: RunSettings) -> list[Contender]:
+def baselines(graph: DataflowGraph, menu: Menu, settings: RunSettings) -> list[Contender]:
     """Return every baseline, impossible ones with a reason."""
     users = [
-        _user_placement(calls, menu, placement, number)
+        _user_placement(graph, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    return [*_whole_models(calls, menu), *_fuse_ops(calls, menu), *_greedy(calls, menu), *users]
+    return [*_whole_models(graph, menu), *_fuse_ops(graph, menu), *_greedy(graph, menu), *users]
 
 
 def unmeasured_choices(
-    calls: CallGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
+    graph: DataflowGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
 ) -> list[Contender]:
     """Return what can be chosen where nothing can be timed, most wanted first.
 
@@ -48,81 +48,80 @@ def unmeasured_choices(
     by one.
 
     Args:
-        calls: the model.
+        graph: The model.
         menu: the toolchains in the user's order.
         settings: has the user's placements.
         on_host: operators that are pinned there.
     """
     defaults = [source for source in menu.sources if not source.instance.config]
     found = [
-        _user_placement(calls, menu, placement, number)
+        _user_placement(graph, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
     hosts = [source for source in menu.sources if source.host]
     if on_host:
-        defaults = [without_pinned(calls.graph, source, on_host) for source in defaults]
+        defaults = [without_pinned(graph, source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
-        found.append(_greedy_contender(calls, [*defaults, *hosts]))
-    return [*found, *_whole_models(calls, menu)]
+        found.append(_greedy_contender(graph, [*defaults, *hosts]))
+    return [*found, *_whole_models(graph, menu)]
 
 
-def _refused(calls: CallGraph, source: CandidateSource) -> str | None:
+def _refused(graph: DataflowGraph, source: CandidateSource) -> str | None:
     """Return why a source cannot take the whole model, naming the operator; None when it can."""
-    for index in calls.graph.operators:
-        refusal = source.refusal(calls.graph, index)
+    for index in graph.operators:
+        refusal = source.refusal(graph, index)
         if refusal is not None:
-            node, why = calls.graph.nodes[index], refusal_text(refusal)
+            node, why = graph.nodes[index], refusal_text(refusal)
             kind = onnx_type(node.op)
             where = f" ({node.onnx_nodes[0]})" if node.onnx_nodes else ""
             return f"cannot take {kind}{where}: {why.removeprefix(f'{kind}: ')}"
     return None
 
 
-def _whole_models(calls: CallGraph, menu: Menu) -> list[Contender]:
-    everything = tuple(map(OperatorNumber, range(calls.size)))
+def _whole_models(graph: DataflowGraph, menu: Menu) -> list[Contender]:
+    everything = graph.operators
     contenders = []
     for source in menu.sources:
         instance = source.instance
-        if not source.whole_model or (is_reduced(instance) and not _has_products(calls)):
+        if not source.whole_model or (is_reduced(instance) and not _has_products(graph)):
             continue
-        refused = _refused(calls, source)
+        refused = _refused(graph, source)
         if not everything:
             refused = "the model has no operator to run: its outputs are inputs or constants"
         contenders.append(
             Contender(
                 name=instance.id,
                 kind="whole-model",
-                cover=(make_candidate(calls.graph, instance, everything, rule="whole-model"),),
+                cover=(make_candidate(graph, instance, everything, rule="whole-model"),),
                 reason=refused,
             )
         )
     return contenders
 
 
-def _has_products(calls: CallGraph) -> bool:
+def _has_products(graph: DataflowGraph) -> bool:
     """Tell whether reduced precision would change anything."""
-    return any(calls.graph.nodes[index].op in PRODUCTS for index in calls.graph.operators)
+    return any(graph.nodes[index].op in PRODUCTS for index in graph.operators)
 
 
-def _fuse_ops(calls: CallGraph, menu: Menu) -> list[Contender]:
+def _fuse_ops(graph: DataflowGraph, menu: Menu) -> list[Contender]:
     """Return the contenders in which every group of TVM's FuseOps is a partition of its own."""
-    groups = [tuple(members(group)) for group in fused_groups(calls)]
+    groups = [tuple(members(group)) for group in fused_groups(graph)]
     return [
         Contender(
             name=f"{source.instance.id} FuseOps",
             kind="fuseops",
             cover=tuple(
-                make_candidate(calls.graph, source.instance, group, rule="fuseops")
-                for group in groups
+                make_candidate(graph, source.instance, group, rule="fuseops") for group in groups
             ),
-            reason=_refused(calls, source),
+            reason=_refused(graph, source),
         )
         for source in menu.sources
         if source.lowers_to_tir and not source.instance.config
     ]
 
 
-def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
+def _greedy(graph: DataflowGraph, menu: Menu) -> list[Contender]:
     """Return greedy partitionings: one for each toolchain and precision, and one for all together.
 
     What a toolchain does not take goes to the one that lowers to TIR.
@@ -134,19 +133,19 @@ def _greedy(calls: CallGraph, menu: Menu) -> list[Contender]:
     hosts = [source for source in menu.sources if source.host]
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
-    if _has_products(calls):
+    if _has_products(graph):
         orders += [[source, *native] for source in menu.sources if is_reduced(source.instance)]
-    return [_greedy_contender(calls, [*order, *hosts]) for order in orders]
+    return [_greedy_contender(graph, [*order, *hosts]) for order in orders]
 
 
-def _greedy_contender(calls: CallGraph, order: Sequence[CandidateSource]) -> Contender:
+def _greedy_contender(graph: DataflowGraph, order: Sequence[CandidateSource]) -> Contender:
     name = "greedy " + " → ".join(source.instance.id for source in order)
-    found = greedy(calls.graph, order)
+    found = greedy(graph, order)
     if found.uncovered:
-        node = calls.graph.nodes[calls.graph.operators[found.uncovered[0]]]
+        node = graph.nodes[found.uncovered[0]]
         return Contender(name=name, kind="greedy", reason=f"none of them takes {node.op}")
     cover = tuple(
-        make_candidate(calls.graph, p.source.instance, p.operators, rule="greedy")
+        make_candidate(graph, p.source.instance, p.operators, rule="greedy")
         for p in found.partitions
     )
     return Contender(name=name, kind="greedy", cover=cover)
@@ -163,7 +162,7 @@ def check_placements(
         UsageError: a placement names a node that the model has not, or an unknown toolchain.
     """
     known = {name.lower() for name in folded} | {
-        name.lower() for node in graph.nodes if node.form == "call" for name in node.onnx_nodes
+        name.lower() for node in graph.nodes for name in node.onnx_nodes
     }
     for wanted in settings.placements:
         for node, toolchain in wanted.items():
@@ -177,7 +176,7 @@ def check_placements(
 
 
 def _user_placement(
-    calls: CallGraph, menu: Menu, wanted: Mapping[str, str], number: int
+    graph: DataflowGraph, menu: Menu, wanted: Mapping[str, str], number: int
 ) -> Contender:
     """Return a placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
@@ -186,8 +185,8 @@ def _user_placement(
         by_id[source.instance.toolchain] = place
     lowered = {key.lower(): value for key, value in wanted.items()}
     owner: list[Hashable | None] = []
-    for index in calls.graph.operators:
-        node = calls.graph.nodes[index]
+    for index in graph.operators:
+        node = graph.nodes[index]
         choice = next(
             (lowered[onnx.lower()] for onnx in node.onnx_nodes if onnx.lower() in lowered), None
         )
@@ -196,39 +195,39 @@ def _user_placement(
             return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
             return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
-        refused = menu.sources[by_id[choice]].refusal(calls.graph, index)
+        refused = menu.sources[by_id[choice]].refusal(graph, index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
             why = f"{choice} cannot take {first}: {refusal_text(refused)}"
             return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])
-    cover = _regions(calls, menu, owner)
+    cover = _regions(graph, menu, owner)
     if isinstance(cover, str):
         return Contender(name=name, kind="user", reason=cover)
     return Contender(name=name, kind="user", cover=cover)
 
 
-def pinned_covers(calls: CallGraph, menu: Menu, pins: Sequence[Pin]) -> list[Contender]:
+def pinned_covers(graph: DataflowGraph, menu: Menu, pins: Sequence[Pin]) -> list[Contender]:
     """Return what each toolchain alone becomes under pins: it runs what no pin gives to another.
 
     A search finds such covers only once the large partition beside the pinned one has a cost.
 
     Args:
-        calls: The model.
+        graph: The model.
         menu: The toolchain instances.
         pins: The pins; a cover that breaks one of them nevertheless may not win.
     """
-    found = (pinned_cover(calls, menu, pins, [base] * calls.size) for base in _defaults(menu))
+    found = (pinned_cover(graph, menu, pins, [base] * len(graph)) for base in _defaults(menu))
     return [one for one in found if one is not None]
 
 
 def pinned_cover(
-    calls: CallGraph, menu: Menu, pins: Sequence[Pin], places: Sequence[int]
+    graph: DataflowGraph, menu: Menu, pins: Sequence[Pin], places: Sequence[int]
 ) -> Contender | None:
     """Return the cover in which pinned operators are moved, and equal neighbours are one partition.
 
     Args:
-        calls: The model.
+        graph: The model.
         menu: The toolchain instances.
         pins: The pins.
         places: The place of the source of each operator without the pins.
@@ -241,11 +240,11 @@ def pinned_cover(
         for operator in pin.nodes:
             owner[operator] = _taker(menu, pin, places[operator])
     if any(
-        own is None or menu.sources[cast(int, own)].refusal(calls.graph, index) is not None
-        for own, index in zip(owner, calls.graph.operators, strict=True)
+        own is None or menu.sources[cast(int, own)].refusal(graph, index) is not None
+        for own, index in zip(owner, graph.operators, strict=True)
     ):
         return None
-    cover = _regions(calls, menu, owner)
+    cover = _regions(graph, menu, owner)
     return None if isinstance(cover, str) else Contender(name=COLLAGE, kind="collage", cover=cover)
 
 
@@ -277,21 +276,21 @@ def _taker(menu: Menu, pin: Pin, base: int) -> int | None:
 
 
 def _regions(
-    calls: CallGraph, menu: Menu, owner: Sequence[Hashable | None]
+    graph: DataflowGraph, menu: Menu, owner: Sequence[Hashable | None]
 ) -> tuple[Candidate, ...] | str:
     """Return a cover in which equal neighbours are one partition; a text says why there is none.
 
     Args:
-        calls: The model.
+        graph: The model.
         menu: The toolchain instances.
         owner: The place of the source of each operator.
     """
     cover = []
-    for own, bits in merge_regions(calls, owner):
+    for own, bits in merge_regions(graph, owner):
         operators = tuple(members(bits))
         if own is None:
-            first = calls.graph.nodes[calls.graph.operators[operators[0]]].onnx_nodes[0]
+            first = graph.nodes[operators[0]].onnx_nodes[0]
             return f"it puts parts of one node on several toolchains: {first}"
         instance = menu.sources[cast(int, own)].instance
-        cover.append(make_candidate(calls.graph, instance, operators, rule="user"))
+        cover.append(make_candidate(graph, instance, operators, rule="user"))
     return tuple(cover)

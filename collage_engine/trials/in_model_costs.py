@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import OperatorNumber, members
+from collage_engine.records.graph import OperatorNumber, operator_set
 
 FLOOR_US = 5.0
 """Errors of shorter partitions, in µs, count no more than those of one that takes this long: what a
@@ -126,11 +126,7 @@ def moved_bytes(graph: DataflowGraph, operators: Iterable[int]) -> tuple[int, in
         graph: The model's graph.
         operators: The operator numbers of the partition.
     """
-    nodes = graph.close(graph.to_indices(map(OperatorNumber, operators)))
-    inputs, outputs = graph.boundary(nodes)
-
-    def size(index: int) -> int:
-        return sum(kind.bytes for kind in graph.nodes[index].types)
-
-    weights = sum(size(i) for i in members(nodes) if graph.nodes[i].form == "constant")
-    return weights, sum(map(size, inputs)) + sum(map(size, outputs))
+    inside = operator_set(map(OperatorNumber, operators))
+    inputs, outputs = graph.boundary(inside)
+    weights = sum(graph.values[i].type.bytes for i in graph.constants_of(inside))
+    return weights, sum(graph.values[i].type.bytes for i in (*inputs, *outputs))

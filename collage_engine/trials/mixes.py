@@ -21,8 +21,8 @@ from typing import TypeAlias
 
 from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.machine.run_control import RunControl, StageReport
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
-from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
@@ -67,8 +67,8 @@ def try_mixes(
     Returns:
         The data with the partitions of the fastest mix among the candidates.
     """
-    calls = call_graph(model.graph)
-    groups = groups_of(calls)
+    graph = model.graph
+    groups = groups_of(graph)
     taken = _taken(groups, menu, data)
     able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
     if not able or len(taken) < 2 or race.leader is None:
@@ -90,7 +90,7 @@ def try_mixes(
         )
         suggested = (
             judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
-            for cover in suggested_mixes(us, _alone_us(race), calls, candidate)
+            for cover in suggested_mixes(us, _alone_us(race), graph, candidate)
         )
         mixes = [one for one in suggested if one.eligible]
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
@@ -154,9 +154,9 @@ def _profiling(
     return run
 
 
-def groups_of(calls: CallGraph) -> list[OperatorGroup]:
+def groups_of(graph: DataflowGraph) -> list[OperatorGroup]:
     """Return the groups of operators that TVM's FuseOps would fuse, in the graph's order."""
-    return [tuple(members(group)) for group in fused_groups(calls)]
+    return [tuple(members(group)) for group in fused_groups(graph)]
 
 
 def profile_groups(
@@ -202,7 +202,7 @@ def profile_groups(
 def suggested_mixes(
     us: GroupTimes,
     alone_us: Mapping[str, float],
-    calls: CallGraph,
+    graph: DataflowGraph,
     candidate: Callable[[str, OperatorGroup], Candidate],
 ) -> list[Cover]:
     """Return the mixes that could beat the fastest toolchain alone, the most promising first.
@@ -212,7 +212,7 @@ def suggested_mixes(
     Args:
         us: What groups took inside the model.
         alone_us: By instance id, what toolchains took alone on the whole model, in µs.
-        calls: The operators and what they pass to each other.
+        graph: The dataflow graph.
         candidate: Makes the candidate of some operators on an instance.
     """
     if not us or not alone_us:
@@ -224,7 +224,7 @@ def suggested_mixes(
     def merged(chosen: Mapping[OperatorGroup, str]) -> Cover:
         """Return the cover in which neighbouring groups on the same instance are one partition."""
         owner = {operator: name for group, name in chosen.items() for operator in group}
-        regions = merge_regions(calls, [owner[OperatorNumber(k)] for k in range(calls.size)])
+        regions = merge_regions(graph, [owner[k] for k in graph.operators])
         return tuple(candidate(str(name), tuple(members(bits))) for name, bits in regions)
 
     sum_us = sum(least_us.values())

@@ -10,11 +10,11 @@ memory overlap: at the roof a partition takes the longer of the two times.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.graph import GraphRecord, Node, NodeIndex
+from collage_engine.records.graph import GraphRecord, ValueIndex
 from collage_engine.records.operators import work_of_operators
 from collage_engine.records.placement import Partition, Placement
 
@@ -112,39 +112,26 @@ class _Counter:
     """Counts the bytes of the values that sets of operators of one graph read and write."""
 
     def __init__(self, graph: GraphRecord) -> None:
-        self._nodes = {node.index: node for node in graph.nodes}
-        self._calls = [node for node in graph.nodes if node.form == "call"]
-        self._sources = {call.index: _sources(self._nodes, call) for call in self._calls}
-        self._readers: dict[NodeIndex, set[NodeIndex]] = {}
-        for reader, sources in self._sources.items():
-            for source in sources:
-                self._readers.setdefault(source, set()).add(reader)
-        self._leaving = {i for index in graph.outputs for i in _through(self._nodes, index)}
+        self._graph = graph
+        self._readers: dict[ValueIndex, set[int]] = {}
+        for node in graph.nodes:
+            for index in node.inputs:
+                self._readers.setdefault(index, set()).add(node.index)
 
     def count(self, operators: Iterable[int]) -> ByteCounts:
         """Count the bytes of the values of a set of operators."""
-        own = {self._calls[number].index for number in operators}
-        read = {source for index in own for source in self._sources[index]}
-        out = {i for i in own if i in self._leaving or self._readers.get(i, set()) - own}
-        weights = {i for i in read if self._nodes[i].form == "constant"}
+        graph, inside = self._graph, set(operators)
+        nodes = [graph.nodes[operator] for operator in inside]
+        made = {index for node in nodes for index in node.outputs}
+        read = {index for node in nodes for index in node.inputs}
+        out = {i for i in made if i in graph.outputs or self._readers.get(i, set()) - inside}
+        weights = {i for i in read if graph.values[i].constant}
         return ByteCounts(
             weights=self._bytes(weights),
-            inputs=self._bytes(read - own - weights),
+            inputs=self._bytes(read - made - weights),
             outputs=self._bytes(out),
-            inside=self._bytes(own - out),
+            inside=self._bytes(made - out),
         )
 
-    def _bytes(self, values: Iterable[NodeIndex]) -> int:
-        return sum(kind.bytes for index in values for kind in self._nodes[index].types)
-
-
-def _sources(nodes: Mapping[NodeIndex, Node], call: Node) -> set[NodeIndex]:
-    """Return the calls, constants and parameters whose values a call reads, through tuples."""
-    return {source for index in call.inputs for source in _through(nodes, index)}
-
-
-def _through(nodes: Mapping[NodeIndex, Node], index: NodeIndex) -> set[NodeIndex]:
-    """Return what a value is made by: itself, or what a tuple or a projection stands for."""
-    if nodes[index].form not in ("tuple", "projection"):
-        return {index}
-    return {source for inner in nodes[index].inputs for source in _through(nodes, inner)}
+    def _bytes(self, values: Iterable[ValueIndex]) -> int:
+        return sum(self._graph.values[index].type.bytes for index in values)

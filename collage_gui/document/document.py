@@ -59,7 +59,7 @@ class Document(QObject):
         """The session file that saving writes; empty before the first time."""
         self.model: ModelRecord | None = None
         self.graph: GraphRecord | None = None
-        self.operators = operator_graph(GraphRecord(nodes=(), inputs=(), outputs=()))
+        self.operators = operator_graph(GraphRecord(nodes=(), parameters=(), outputs=()))
         """The operators of ``graph``; none before it has arrived."""
         self.scopes: dict[str, Group] = {}
         self.first_collapsed: frozenset[str] = frozenset()

@@ -67,7 +67,7 @@ class AttributesPage(QWidget):
             ("number", primary),
             ("kind", node.kind),
             ("ONNX nodes", ", ".join(node.onnx_nodes)),
-            ("ONNX value", node.onnx_value),
+            ("ONNX value", ", ".join(v.onnx_value for v in node.results if v.onnx_value)),
         )
         outputs = [
             f"output {i}" if len(node.types) > 1 else "output" for i in range(len(node.types))

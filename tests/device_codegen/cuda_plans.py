@@ -50,12 +50,11 @@ def carried_out(
 ) -> tuple[dict[str, Any], np.ndarray, np.ndarray]:
     """(a library's plan, what ``execute`` writes into the last argument, the model's own)."""
     graph = model.graph
-    nodes = graph.close(graph.to_indices(tuple(range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    plan, weights = dialect.plan_of(graph, nodes, inputs, outputs, model.constant)
+    inputs, outputs = graph.boundary(graph.everything)
+    plan, weights = dialect.plan_of(graph, graph.everything, inputs, outputs, model.constant)
     values = model.random_inputs(0)
     names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
-    kind = graph.nodes[outputs[0]].type
+    kind = graph.values[outputs[0]].type
     result = np.zeros(kind.shape, kind.dtype)
     execute(plan, weights, [*(values[names[i]] for i in inputs), result])
     return plan, result, original_outputs(model, values)["y"]

@@ -14,7 +14,7 @@ from numpy.lib.stride_tricks import as_strided
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.graph import NodeSet
+from collage_engine.records.graph import OperatorSet, members
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cudnn.rules import DIALECT
@@ -150,11 +150,11 @@ def test_what_follows_a_convolution_counts_as_supported() -> None:
     graph = CASES["convolution, bias, residual, relu"][0].graph
     assert not [r for i in graph.operators if (r := cudnn.supports(graph, i, instance))]
     spec = cudnn.partition_spec(instance, graph)
-    sizes = [len(graph.to_operators(c.sub_graph.inside)) for c in spec.candidates(graph)]
+    sizes = [len(c.sub_graph.members) for c in spec.candidates(graph)]
     assert len(graph.operators) in sizes
 
 
-def attentions_of(model: ImportedModel) -> list[tuple[NodeSet, dict[str, Any]]]:
+def attentions_of(model: ImportedModel) -> list[tuple[OperatorSet, dict[str, Any]]]:
     """The candidates of cuDNN that are attention, the largest first, and their plans."""
     cudnn = get("cudnn")
     (instance,) = cudnn.instances(Target.cuda("sm_90a"), "float32")
@@ -169,7 +169,6 @@ def attentions_of(model: ImportedModel) -> list[tuple[NodeSet, dict[str, Any]]]:
 def test_attention_of_exported_models(name: str, tmp_path: Path) -> None:
     """It is found as exporters write it, and its plan gives what the model says."""
     model = import_onnx(onnx.load_model_from_string(EXPORTED.read(name)))
-    graph = model.graph
     found = attentions_of(model)
     assert len(found) >= 3  # with what moves the heads back, and without
     joins = not name.startswith("qwen2")  # which turns query and key before it multiplies them
@@ -181,7 +180,7 @@ def test_attention_of_exported_models(name: str, tmp_path: Path) -> None:
     cudnn: Any = get("cudnn")
     (instance,) = cudnn.instances(Target.cuda("sm_90a"), "float32")
     for nodes, _ in found:
-        function = function_of(model, instance, graph.to_operators(nodes), "candidate")
+        function = function_of(model, instance, tuple(members(nodes)), "candidate")
         plan, weights = cudnn.plan(function)
         (expected,) = truth.outputs_of(function)
         result = np.full(expected.shape, np.nan, expected.dtype)

@@ -21,7 +21,7 @@ from collage_engine.toolchains.tensorrt import library
 from collage_engine.toolchains.tensorrt.toolchain import TensorrtToolchain
 from tests import zoo
 from tests.engine.test_model_operators import CASES
-from tests.support.toolchain_cases import imported, one_node, whole
+from tests.support.toolchain_cases import imported, one_operator, whole
 
 PACKAGES = ("tensorrt_rtx_bindings", "tensorrt_rtx")
 pytestmark = pytest.mark.skipif(
@@ -89,12 +89,12 @@ def test_a_device_it_does_not_know_is_refused_with_those_it_does() -> None:
     hopper = ToolchainInstance(toolchain="tensorrt", device="cuda:0", architecture="sm_90a")
     with pytest.raises(ToolchainError, match=r"runs on sm_75, .*not on sm_90: .*TensorRT itself"):
         TENSORRT.plan(whole(made, hopper))
-    reason = TENSORRT.supports(made.graph, made.graph.operators[0], hopper)
+    reason = TENSORRT.supports(made.graph, 0, hopper)
     assert reason is not None and "not on sm_90" in reason
 
 
 def test_what_the_parser_does_not_know_is_named() -> None:
-    graph = imported(one_node("Det", (2, 3, 3))).graph
+    graph = imported(one_operator("Det", (2, 3, 3))).graph
     reasons = [TENSORRT.supports(graph, i, PLAIN) for i in graph.operators]
     assert "TensorRT's parser knows no Det" in reasons
 

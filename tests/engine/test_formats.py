@@ -21,7 +21,7 @@ from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, t
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.child import OpenRequest
@@ -127,10 +127,10 @@ def test_every_family_takes_and_gives_images_channels_last(bench, family, toolch
     inner = tuple(range(1, len(graph.operators) - 1))
     instance = ToolchainInstance(toolchain=toolchain)
     for number in inner:
-        reason = get(toolchain).supports(graph, graph.operators[number], instance)
+        reason = get(toolchain).supports(graph, number, instance)
         if reason is not None:
             pytest.skip(reason)
-    takes, gives = channels_last_border(graph, graph.to_indices(inner))
+    takes, gives = channels_last_border(graph, operator_set(inner))
     assert takes == {0: NHWC}
     prepared = ready.prepare(inner, instance, lambda: None, takes, gives)  # raises if wrong
     assert prepared.max_rel_error < 1e-5
@@ -141,7 +141,7 @@ def test_a_chain_of_onednn_has_no_reorders_between_nhwc_borders():
     model = branching()
     graph = model.graph
     nodes = (1, 2, 3)
-    takes, gives = channels_last_border(graph, graph.to_indices(nodes))
+    takes, gives = channels_last_border(graph, operator_set(nodes))
     function = function_of(model, DNN, nodes, "f", takes=takes, gives=gives)
     steps = get("onednn").inside(get("onednn").compile(function))["steps"]
     assert [s["what"] for s in steps] == ["conv"], steps
@@ -161,7 +161,7 @@ def branching():
 
 def part(model, instance, operators, nhwc):
     graph = model.graph
-    takes, gives = channels_last_border(graph, graph.to_indices(operators))
+    takes, gives = channels_last_border(graph, operator_set(operators))
     return (
         candidate_on(instance, operators, takes, gives)
         if nhwc
@@ -178,9 +178,7 @@ def by_op(model):
     for number, op in enumerate(ops):
         before = [ops[k] for k in groups[-1]] if groups else []
         follows = op in ("add", "nn.relu") and "nn.conv2d" in before
-        constant = any(
-            graph.nodes[i].form == "constant" for i in graph.nodes[graph.operators[number]].inputs
-        )
+        constant = any(graph.values[i].constant for i in graph.nodes[number].inputs)
         if follows and (op == "nn.relu" or constant):
             groups[-1].append(number)
         else:

@@ -67,10 +67,9 @@ def test_weights_are_where_the_file_has_them(decoder: Path) -> None:
             where = place_of(tensor)
             assert mapped_array(tensor).tobytes() == data[where.offset :][: where.length]
     arrays = [mapped_array(t) for t in model.onnx.graph.initializer if is_mapped(t)]
-    for node in model.graph.nodes:
-        if node.form == "constant":
-            values = model.constant(node.index)
-            shared += any(np.shares_memory(values, array) for array in arrays)
+    for constant in model.graph.record.constants:
+        values = model.constant(constant.index)
+        shared += any(np.shares_memory(values, array) for array in arrays)
     assert shared == 8  # the importer holds no second copy of any of them
     assert with_own_weights(model.onnx).ByteSize() > len(data)
 

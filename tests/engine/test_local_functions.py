@@ -41,7 +41,7 @@ def leaky(x: np.ndarray, alpha: float) -> np.ndarray:
 
 def of_node(imported: ImportedModel, kind: str, name: str) -> list[Any]:
     """Return the values of an attribute in the imported graph."""
-    nodes = [n for n in imported.graph.nodes if n.form == "call" and n.op == kind]
+    nodes = [n for n in imported.graph.nodes if n.op == kind]
     return [n.attributes[name] for n in nodes]
 
 
@@ -152,7 +152,7 @@ def test_a_function_of_other_versions_and_of_a_domain_that_the_model_does_not_na
     }"""
     model = model_of("[relu] q = Neg(x) y = my.F(q)", called)
     imported = import_onnx(model)
-    calls = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
+    calls = [n.onnx_nodes for n in imported.graph.nodes]
     assert calls[0] == ("relu",) and set(calls[1:]) == {("y",)}
     np.testing.assert_allclose(
         run_onnx(imported.onnx, {"x": X})[0], run_onnx(model, {"x": X})[0], rtol=1e-6

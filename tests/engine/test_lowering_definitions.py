@@ -25,7 +25,7 @@ INTEGER_KERNELS = {
 f32 = np.float32
 
 
-def one_node(
+def one_operator(
     op: str,
     given: Sequence[np.ndarray | None],
     *,
@@ -61,7 +61,7 @@ def one_node(
 
 def true_outputs(op: str, given: Sequence[Any], **more: Any) -> list[np.ndarray]:
     """What the judge says; no kernel for whole numbers may have had a part in it."""
-    model, feeds = one_node(op, given, **more)
+    model, feeds = one_operator(op, given, **more)
     left = {node.op_type for node in with_branches(by_definition(model).graph.node)}
     assert not left & INTEGER_KERNELS
     return run_onnx(model, feeds)
@@ -225,7 +225,7 @@ def test_an_lstm_that_quantises_its_inputs() -> None:
     zero = np.zeros(1, np.int8)
     given = [x, w, r, *[None] * 5, f32([0.002]), zero, f32([0.004]), zero]
     more: dict[str, Any] = {"domain": MICROSOFT, "hidden_size": 8, "constants": (1, 2, 9, 11)}
-    model, _ = one_node("DynamicQuantizeLSTM", given, outputs=3, **more)
+    model, _ = one_operator("DynamicQuantizeLSTM", given, outputs=3, **more)
     nodes = by_definition(model).graph.node
     makers = {node.output[0]: node for node in nodes}
     assert {makers[nodes[-1].input[k]].attribute[0].i for k in (1, 2, 9, 11)} == {TensorProto.UINT8}
@@ -395,7 +395,7 @@ def test_maxima_of_whole_numbers_and_of_nothing_stay() -> None:
 
 
 def test_a_model_without_such_nodes_is_run_as_it_is() -> None:
-    model, _ = one_node("Relu", [FAR])
+    model, _ = one_operator("Relu", [FAR])
     assert by_definition(model) is model
 
 

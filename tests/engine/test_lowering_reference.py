@@ -21,12 +21,8 @@ MNIST = "resources/models/mnist.onnx"
 
 
 def tensors(model):
-    """Every node that has a tensor value at run time."""
-    return [
-        node.index
-        for node in model.graph.nodes
-        if node.form in ("parameter", "call", "projection") and not node.is_tuple
-    ]
+    """Every value that is there at run time only."""
+    return [value.index for value in model.graph.values if not value.constant]
 
 
 def test_small_segments_give_the_same_values(tmp_path, monkeypatch):
@@ -53,7 +49,7 @@ def test_another_process_can_open_the_folder(tmp_path):
     TrueValues.record(model, model.random_inputs(0), tmp_path)
     opened = TrueValues(tmp_path)
     assert all(index in opened for index in tensors(model))
-    with pytest.raises(MeasureError, match="no value was recorded for node 99"):
+    with pytest.raises(MeasureError, match="the value 99 was not recorded"):
         opened.value(99)
 
 
@@ -128,7 +124,7 @@ def test_inputs_and_outputs_are_those_of_the_border(instance):
     # exp (read by add outside of it, and an output) and add; tanh stays outside.
     function = function_of(model, instance, (0, 1), "f")
     x = np.random.default_rng(0).standard_normal((2, 4), dtype="float32")
-    assert [model.graph.nodes[i].name for i in function.inputs] == ["x"]
+    assert [model.graph.values[i].name for i in function.inputs] == ["x"]
     with compile_function(function) as compiled:
         outputs = compiled.run([x])
         assert len(outputs) == 2  # relu is read outside as well

@@ -33,16 +33,14 @@ def random_cover(model, tools, pieces, seed):
 
     def takes(instance, operators):
         toolchain = get(instance.toolchain)
-        return all(
-            toolchain.supports(graph, graph.operators[n], instance) is None for n in operators
-        )
+        return all(toolchain.supports(graph, n, instance) is None for n in operators)
 
     cuts = [0, *sorted(draw.sample(borders, min(pieces - 1, len(borders)))), count]
     cover = []
     for begin, end in itertools.pairwise(cuts):
         operators = tuple(range(begin, end))
         able = [instance for instance in instances if takes(instance, operators)]
-        assert able, [graph.nodes[graph.operators[n]].op for n in operators]
+        assert able, [graph.nodes[n].op for n in operators]
         cover.append(candidate_on(draw.choice(able), operators))
     return cover
 
@@ -84,11 +82,11 @@ def test_every_value_of_the_graph_is_recorded_and_right(name, tmp_path):
     truth = original_outputs(model, inputs)
     values = TrueValues.record(model, inputs, tmp_path)
     graph = model.graph
-    named = [i for i in graph.operators if graph.nodes[i].onnx_value is not None]
+    named = [i for i in graph.operators if graph.values[i].onnx_value is not None]
     assert named and all(index in values for index in named)
     found = [
         errors(values.value(index), truth[output])[1]
         for (output, _), index in zip(model.outputs, graph.record.outputs, strict=True)
-        if graph.nodes[index].form != "constant"
+        if not graph.values[index].constant
     ]
     assert max(found, default=0.0) <= (1e-3 if name == "float16" else 1e-6)

@@ -68,7 +68,7 @@ def test_a_second_output_that_the_importer_would_invent_leaves_the_operator_as_i
 ) -> None:
     text = f"(float[2,8] x) => {outputs} {{ y, mean = LayerNormalization(x, g, g) }}"
     graph = import_onnx(written(text, {"g": np.ones(8, np.float32)})).graph
-    assert graph.nodes[graph.operators[0]].op == kept
+    assert graph.nodes[0].op == kept
 
 
 @pytest.mark.parametrize("size", [1, 4])
@@ -100,7 +100,7 @@ def test_an_if_that_sizes_decide_becomes_the_branch_that_is_taken(size: int) -> 
         opset=17,
     )
     imported = import_onnx(model)
-    lived = [n.onnx_nodes for n in imported.graph.nodes if n.form == "call"]
+    lived = [n.onnx_nodes for n in imported.graph.nodes]
     assert [names[0] for names in lived] == (
         ["relu", "choice", "choice", "last"] if size == 1 else ["last"]
     )
@@ -225,7 +225,7 @@ def test_operators_know_the_node_of_the_file_of_which_they_are_a_part() -> None:
         net.output(value)
     imported = import_onnx(net.model(), "nodes")
     parts: dict[int, list[Node]] = {}
-    for call in imported.graph.record.calls:
+    for call in imported.graph.nodes:
         parts.setdefault(call.onnx_node, []).append(call)
     types = [calls[0].onnx_type for calls in parts.values()]
     assert types == [
@@ -253,7 +253,7 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         net.output(net.op("Relu", net.batch_norm(y, 5, gain=3.0)))
         model = net.model()
         imported = import_onnx(model)
-        assert [n.op for n in imported.graph.nodes if n.form == "call"] == [
+        assert [n.op for n in imported.graph.nodes] == [
             "matmul",
             "add",
             "nn.relu",
@@ -283,7 +283,7 @@ def test_scales_and_shifts_of_channels_join_the_convolution_that_they_alone_read
     constants = {name: each.astype(np.float32) for name, each in weights.items()}
     model = written(f"(float[1,3,2,4] x) => (y) {{ {nodes} }}", constants)
     imported = import_onnx(model)
-    assert [n.op for n in imported.graph.nodes if n.form == "call"] == operators
+    assert [n.op for n in imported.graph.nodes] == operators
     check_accounting(model, imported)
     check_numbers(model, imported, 1e-5)
 
@@ -325,7 +325,7 @@ def test_bfloat16_constants_and_inputs_keep_their_type() -> None:
     table = net.const(np.arange(3).astype(ml_dtypes.bfloat16))
     net.output(net.op("Cast", net.op("Add", x, table), to=1))
     imported = import_onnx(net.model())
-    constant = next(n for n in imported.graph.nodes if n.form == "constant")
+    (constant,) = imported.graph.record.constants
     assert constant.type.dtype == "bfloat16"
     np.testing.assert_array_equal(
         imported.constant(constant.index).astype(np.float32), [0.0, 1.0, 2.0]

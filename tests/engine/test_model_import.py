@@ -17,8 +17,7 @@ from onnx import helper
 
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.model.onnx_slice import slice_model
-from collage_engine.partition.call_graph import call_graph
-from collage_engine.records.graph import NO_OPERATORS, members
+from collage_engine.records.graph import NO_OPERATORS
 from collage_engine.support.errors import ModelError
 from tests import zoo
 from tests.support.command import python
@@ -60,7 +59,7 @@ def test_resnet_has_one_operator_per_convolution_bias_relu_and_sum() -> None:
     check_numbers(model, imported, 1e-5)
     counts: dict[str, int] = {}
     for node in imported.graph.nodes:
-        counts[node.op] = counts.get(node.op, 0) + (node.form == "call")
+        counts[node.op] = counts.get(node.op, 0) + 1
     assert counts["nn.conv2d"] == 53 and counts["nn.relu"] == 49
     assert counts["add"] == 53 + 16 + 1
     assert imported.record.nodes == 177 - 53 - 1, "a bias is part of its product"
@@ -94,12 +93,12 @@ def test_leftovers_are_folded_and_unnamed_nodes_go_by_their_first_output() -> No
 
 def test_int8_weights_stay_int8() -> None:
     _, imported = _import("qdq")
-    kinds = [n.type.dtype for n in imported.graph.nodes if n.form == "constant"]
+    kinds = [value.type.dtype for value in imported.graph.record.constants]
     assert kinds.count("int8") >= 2
     weights = [
         n
         for n in imported.graph.nodes
-        if n.op == "dequantize" and imported.graph.nodes[n.inputs[0]].form == "constant"
+        if n.op == "dequantize" and imported.graph.values[n.inputs[0]].constant
     ]
     assert len(weights) == 4  # two kernels, two biases
 
@@ -107,16 +106,17 @@ def test_int8_weights_stay_int8() -> None:
 def test_inputs_and_outputs_keep_file_order_and_names() -> None:
     _, imported = _import("several")
     assert [n for n, _ in imported.inputs] == ["a", "b", "unused"]
-    unused = imported.graph.nodes[imported.graph.record.inputs[2]]
-    assert unused.form == "parameter" and not imported.graph.users[unused.index]
+    unused = imported.graph.record.parameters[2]
+    assert unused.name == "unused" and not imported.graph.readers[unused.index]
     assert [str(t) for _, t in imported.outputs] == ["float32[2,4]", "int64[2]"]
 
 
 def test_outputs_that_are_inputs_constants_or_twice_the_same() -> None:
     _, imported = _import("outputs")
     graph = imported.graph
-    forms = [graph.nodes[i].form for i in graph.record.outputs]
-    assert forms == ["parameter", "call", "call", "constant", "call"]
+    given, relu, again, fixed, sigmoid = (graph.values[i] for i in graph.record.outputs)
+    assert given == graph.record.parameters[0] and fixed.constant
+    assert [value.producer is not None for value in (relu, again, sigmoid)] == [True] * 3
     assert graph.record.outputs[1] == graph.record.outputs[2]
     assert graph.record.output_names == ("same_as_x", "relu:0", "y_again", "fixed", "sigmoid:0")
 
@@ -135,20 +135,17 @@ def test_graph_is_in_post_dfs_order_with_consistent_relax() -> None:
     for name in ("gpt2", "split_concat", "unet"):
         _, imported = _import(name)
         graph = imported.graph
-        assert [n.form for n in graph.nodes][: len(imported.inputs)] == ["parameter"] * len(
-            imported.inputs
-        )
         block = imported.module["main"].body.blocks
         assert len(block) == 1
         bound = [b.var for b in block[0].bindings]
-        ours = [imported.var(n.index) for n in graph.nodes if n.form in ("call", "projection")]
-        assert len(bound) == len(ours) and all(
-            a.same_as(b) for a, b in zip(bound, ours, strict=True)
-        )
-        for node in graph.nodes:
-            if node.form == "constant":
-                values = imported.constant(node.index)
-                assert values.shape == node.type.shape and str(values.dtype) == node.type.dtype
+        ours = [imported.expr(i) for o in graph.operators for i in graph.used_results(o)]
+        tuples = sum(len(node.results) > 1 for node in graph.nodes)
+        assert len(bound) == len(ours) + tuples
+        places = [next(k for k, b in enumerate(bound) if a.same_as(b)) for a in ours]
+        assert places == sorted(places)
+        for value in graph.record.constants:
+            array = imported.constant(value.index)
+            assert array.shape == value.type.shape and str(array.dtype) == value.type.dtype
 
 
 _DIGEST = """
@@ -182,16 +179,15 @@ def test_the_users_model_is_not_changed_by_importing_it() -> None:
     assert model.SerializeToString(deterministic=True) == before
 
 
-def test_closing_never_leaves_a_tuple_on_the_border() -> None:
+def test_each_result_of_a_split_is_a_value_of_its_own() -> None:
     _, imported = _import("gpt2")
     graph = imported.graph
-    tuples = [node for node in graph.nodes if node.is_tuple and node.form == "call"]
-    assert tuples
-    for node in tuples:
-        closed = graph.close(1 << node.index)
-        inputs, outputs = graph.boundary(closed)
-        assert all(not graph.nodes[i].is_tuple for i in (*inputs, *outputs))
-        assert sum(graph.nodes[i].form == "projection" for i in members(closed)) == 3
+    splits = [node for node in graph.nodes if node.op == "split"]
+    assert splits
+    for node in splits:
+        inputs, outputs = graph.boundary(1 << node.index)
+        assert inputs == node.inputs[:1] and outputs == node.outputs and len(outputs) == 3
+        assert outputs[0] == node.index and min(outputs[1:]) >= len(graph)
 
 
 NAMES = [n for n in zoo.SMALL if n not in ("outputs", "tiny")]
@@ -199,13 +195,13 @@ TOLERANCE = {"float16": 5e-3, "qdq": 1e-2}
 
 
 def _truth(model: ImportedModel) -> dict[int, np.ndarray]:
-    """Every value that the cleaned model has a name for, by node index."""
+    """Every value that the cleaned model has a name for, by index."""
     inputs = model.random_inputs(0)
     graph = model.graph
     named = {
-        n.index: n.onnx_value
-        for n in graph.nodes
-        if n.form in ("call", "projection") and n.onnx_value is not None
+        value.index: value.onnx_value
+        for value in graph.values
+        if value.producer is not None and value.onnx_value is not None
     }
     exposed = onnx.ModelProto()
     exposed.CopyFrom(model.onnx)
@@ -224,16 +220,15 @@ def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
     _, model = _import(name)
     graph, truth = model.graph, _truth(model)
     dice = random.Random(name)
-    places = call_graph(graph).whole([])
+    places = graph.whole([])
     tried = 0
     for _ in range(12):
         start = dice.randrange(len(places))
         chosen = NO_OPERATORS
         for atom in places[start : start + dice.choice([1, 2, 3, 5, 9])]:
             chosen |= atom
-        nodes = graph.close(graph.to_indices(members(chosen)))
-        inputs, outputs = graph.boundary(nodes)
-        if any(graph.nodes[i].onnx_value is None for i in (*inputs, *outputs)):
+        inputs, outputs = graph.boundary(chosen)
+        if any(graph.values[i].onnx_value is None for i in (*inputs, *outputs)):
             pytest.fail("a border of whole nodes without a name")
         try:
             made = slice_model(model, inputs, outputs)
@@ -253,9 +248,9 @@ def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
 def test_a_slice_refuses_borders_inside_a_node() -> None:
     _, model = _import("light_squeezenet")
     conv = next(n for n in model.graph.nodes if n.op == "nn.conv2d")
-    assert conv.onnx_value is None
+    assert conv.results[0].onnx_value is None
     with pytest.raises(ModelError, match="inside the ONNX node"):
-        slice_model(model, (0,), (conv.index,))
+        slice_model(model, model.graph.record.inputs, (conv.index,))
 
 
 def test_slice_refuses_what_its_inputs_do_not_give() -> None:

@@ -13,7 +13,7 @@ from collage_engine.model.importer import import_onnx
 from collage_engine.support.errors import ModelError
 from tests.support.model_runs import relative_error, run_onnx, run_relax
 from tests.support.onednn_checks import weights
-from tests.support.toolchain_cases import Net, Tensor, one_node
+from tests.support.toolchain_cases import Net, Tensor, one_operator
 from tests.support.written import written
 
 X = (2, 3, 4)
@@ -30,7 +30,7 @@ def _set_apart(*names: str) -> None:
 
 def case(name: str, *inputs: Tensor | None, opset: int = 17, **attributes: Any) -> None:
     """Add a model of one operator, which the name begins with."""
-    CASES[name] = one_node(name.split()[0], *inputs, opset=opset, **attributes)
+    CASES[name] = one_operator(name.split()[0], *inputs, opset=opset, **attributes)
 
 
 def image(name: str, *more: Tensor | None, opset: int = 17, **attributes: Any) -> None:
@@ -288,13 +288,13 @@ def test_a_resize_that_relax_samples_otherwise_stays_onnx(
     shape: tuple[int, ...], scales: list[float] | None, sizes: list[int] | None, more: dict
 ) -> None:
     given = [floats(*scales)] if scales else [None, ints(*sizes)]
-    model = one_node("Resize", shape, None, *given, opset=19, **{"mode": "linear", **more})
+    model = one_operator("Resize", shape, None, *given, opset=19, **{"mode": "linear", **more})
     graph = import_onnx(model, "resize.onnx").graph
     assert [graph.nodes[index].op for index in graph.operators] == ["onnx:Resize"]
 
 
 def test_a_scatter_that_reaches_a_part_of_the_data_stays_onnx() -> None:
-    model = one_node(
+    model = one_operator(
         "ScatterElements", (1, 4, 7, 6), ints(1).reshape(1, 1, 1, 1), weights(1, 1, 1, 1)
     )
     graph = import_onnx(model, "scatter.onnx").graph
@@ -313,7 +313,7 @@ ALONE: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 @pytest.mark.parametrize("kind", ALONE)
 @pytest.mark.parametrize("axes", [(), (ints(),), ((0,),)], ids=["none", "empty", "given"])
 def test_a_reduction_over_no_axes_still_does_the_rest(kind: str, axes: tuple) -> None:
-    model = one_node(kind, X, *axes, opset=18, noop_with_empty_axes=1, keepdims=0)
+    model = one_operator(kind, X, *axes, opset=18, noop_with_empty_axes=1, keepdims=0)
     sizes = {}
     for value in model.graph.input[1:]:
         value.type.tensor_type.elem_type = TensorProto.INT64
@@ -337,7 +337,7 @@ def test_logarithms_of_whole_numbers_are_refused() -> None:
 def test_a_normalization_of_old_operator_sets_has_a_mean_for_each_value(held: bool) -> None:
     parameters = [abs(weights(3, 4)) + at for at in range(4)]
     given = parameters if held else [(3, 4)] * 4
-    model = one_node("BatchNormalization", X, *given, opset=8, spatial=0, epsilon=0.1)
+    model = one_operator("BatchNormalization", X, *given, opset=8, spatial=0, epsilon=0.1)
     imported = import_onnx(model, "case.onnx")
     x = weights(*X)
     inputs = [x] if held else [x, *parameters]
@@ -347,6 +347,6 @@ def test_a_normalization_of_old_operator_sets_has_a_mean_for_each_value(held: bo
         (x - mean) / np.sqrt(variance + 0.1) * scale + shift,
         atol=1e-5,
     )
-    wrong = one_node("BatchNormalization", X, *batch_norm(3), opset=8, spatial=0)
+    wrong = one_operator("BatchNormalization", X, *batch_norm(3), opset=8, spatial=0)
     with pytest.raises(ModelError, match=r"spatial=0\) needs .* sizes, \[3, 4\]"):
         import_onnx(wrong, "case.onnx")

@@ -141,7 +141,7 @@ def reversed_sequence(time_axis: int, opset: int) -> dict[str, object]:
     lengths = net.const([1, 2, 3], np.int64)
     net.output(net.op("ReverseSequence", x, lengths, time_axis=time_axis, batch_axis=1 - time_axis))
     model = import_onnx(net.model())
-    return model.graph.nodes[model.graph.operators[0]].attributes
+    return model.graph.nodes[0].attributes
 
 
 def test_attributes_tell_two_of_them_apart_and_the_age_of_the_model_does_not() -> None:

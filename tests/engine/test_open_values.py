@@ -36,9 +36,7 @@ def names(model: ImportedModel) -> list[str]:
 def test_who_makes_and_who_reads_an_open_value_are_one_operator(detector: ImportedModel) -> None:
     opaque = [name for name in names(detector) if name.startswith("onnx:")]
     assert opaque == ["onnx:NonMaxSuppression+Slice+Squeeze+Gather", "onnx:NonZero"]
-    inside = {
-        i for i, node in enumerate(detector.graph.nodes) if any(t.is_open for t in node.types)
-    }
+    inside = {value.index for value in detector.graph.values if value.type.is_open}
     read = {i for node in detector.graph.nodes for i in node.inputs}
     assert inside and not inside & read
     assert [str(kind) for _, kind in detector.outputs] == [

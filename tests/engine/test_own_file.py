@@ -115,7 +115,7 @@ def test_sizes_are_set_weights_are_no_inputs_and_outputs_are_in_order(tmp_path: 
 def test_a_part_is_not_the_file(tmp_path: Path) -> None:
     made = opened(normalised(), tmp_path)
     graph = made.graph
-    nodes = graph.close(1 << graph.operators[-1])
+    nodes = 1 << graph.operators[-1]
     assert own_model(made, nodes, *graph.boundary(nodes)) is None
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from collage_engine.model.importer import import_onnx
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
@@ -31,13 +30,13 @@ def covers(*pins: Pin, places: tuple[int, ...] = ()) -> list[Cover]:
     graph = model.graph
 
     def source(name: str, *refused: int) -> CandidateSource:
-        nodes = {graph.operators[number] for number in refused}
+        nodes = {number for number in refused}
         return CandidateSource(
             ToolchainInstance(toolchain=name), None, lambda i: "no" if i in nodes else None
         )
 
     menu: Any = SimpleNamespace(sources=(source("a"), source("b"), source("c", REFUSED)))
-    calls = call_graph(graph)
+    calls = graph
     if places:
         found = [one for one in [pinned_cover(calls, menu, pins, places)] if one is not None]
     else:

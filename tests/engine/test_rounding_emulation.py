@@ -93,8 +93,7 @@ def test_products_are_convolutions_and_matrix_products_but_no_depthwise_ones() -
     found = emulated_products(model)
     kinds = [model.onnx.graph.node[product.onnx_node].op_type for product in found]
     assert Counter(kinds) == Counter(Conv=1, ConvTranspose=1, Gemm=1, MatMul=1)
-    assert all(model.graph.nodes[product.index].op in PRODUCTS for product in found)
-    assert all(model.graph.operators[product.number] == product.index for product in found)
+    assert all(model.graph.nodes[product.number].op in PRODUCTS for product in found)
 
 
 @pytest.mark.skipif("avx512_bf16" not in processor().flags, reason="no bfloat16 products here")
@@ -119,7 +118,7 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     assert len([k for k in kernels.values() if "bfloat16" in k.schedule]) == len(said)
     emulation = RoundingEmulation(model, BFLOAT16, threads=1)
     inputs, truth = sample(model)
-    numbers = {p.number for p in emulation.products if p.index in said}
+    numbers = {p.number for p in emulation.products if p.number in said}
     (emulated,) = emulation.errors(numbers, inputs, truth)
     compiled = compile_function(whole(model, instance))
     (output,) = compiled.run([inputs["x0"]])

@@ -10,13 +10,13 @@ from onnx import ModelProto
 
 from collage_engine.model.importer import import_onnx
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import composites_of
 from tests import zoo
-from tests.support.toolchain_cases import default_instance, error, run
+from tests.support.toolchain_cases import default_instance, error, name_of, run
 from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
 
@@ -68,11 +68,11 @@ def test_candidates(name: str, toolchain: str) -> None:
     most = 40 if name in LARGE else 12
     by_size = sorted(candidates, key=lambda c: -len(c.nodes))
     for candidate in by_size[:: max(1, len(candidates) // most)]:
-        nodes = graph.close(graph.to_indices(candidate.nodes))
+        nodes = operator_set(candidate.nodes)
         inputs, outputs = graph.boundary(nodes)
         function = Function("f", model, graph, nodes, inputs, outputs, instance)
         truth = Function("f", model, graph, nodes, inputs, outputs, PLAIN)
-        feeds = {graph.nodes[i].name: given(graph.nodes[i].type, random) for i in inputs}
+        feeds = {name_of(graph, i): given(graph.values[i].type, random) for i in inputs}
         found = run(chosen.compile(function), function, feeds)
         wanted = run(registry.get("onnxruntime").compile(truth), truth, feeds)
         for result, right in zip(found, wanted, strict=True):

@@ -19,7 +19,7 @@ from collage_engine.run.conformance.subject import Nonconformance, Subject
 from collage_engine.toolchains import registry
 from collage_engine.wording.facts import nan_losses_text
 from tests.support.conformance import demand_conformance, every_check, names_of_toolchains
-from tests.support.toolchain_cases import default_instance, imported, one_node, tensors, whole
+from tests.support.toolchain_cases import default_instance, imported, one_operator, tensors, whole
 from tests.support.toolchain_models import small_net
 
 
@@ -53,12 +53,12 @@ def test_a_toolchain_that_hides_where_it_loses_nan_is_found_out(
 
 
 def test_what_loses_nan_is_named_and_can_be_left_out() -> None:
-    model = import_onnx(one_node("Relu", (2, 3)))
+    model = import_onnx(one_operator("Relu", (2, 3)))
     tvm, openvino = map(registry.get, ("tvm", "openvino"))
     said = {
         toolchain.name: source_of(
             model.graph, toolchain, default_instance(toolchain), strict_nan=True
-        ).supports(model.graph.operators[0])
+        ).supports(0)
         for toolchain in (tvm, openvino)
     }
     assert said["tvm"] is None and "--strict-nan" in (said["openvino"] or "")

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
+from collage_engine.records.graph import operator_set
 from collage_engine.toolchains.onednn.fuse import MAX_POSTS
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps
@@ -18,7 +19,8 @@ from tests.support.toolchain_cases import (
     default_instance,
     error,
     imported,
-    one_node,
+    name_of,
+    one_operator,
     reference,
     run,
     whole,
@@ -163,7 +165,7 @@ def test_other_constants_are_computed_as_they_stand(toolchain: OneDnnToolchain) 
 
 
 def test_erf_of_small_values_zero_and_infinity(toolchain: OneDnnToolchain) -> None:
-    net = imported(one_node("Erf", (9,)))
+    net = imported(one_operator("Erf", (9,)))
     function = whole(net, default_instance(toolchain))
     given = np.array([0.0, -0.0, 1e-20, -1e-6, 1e-3, -9.0, 40.0, np.inf, -np.inf], F32)
     (result,) = run(toolchain.compile(function), function, {"x0": given})
@@ -183,10 +185,10 @@ def test_any_piece_of_a_written_out_function_runs(toolchain: OneDnnToolchain) ->
         for cut in range(1, count):
             values = dict(zip(function.inputs, feeds.values(), strict=True))
             for numbers in (range(cut), range(cut, count)):
-                nodes = graph.close(graph.to_indices(tuple(numbers)))
+                nodes = operator_set(tuple(numbers))
                 inputs, outputs = graph.boundary(nodes)
                 piece = replace(function, nodes=nodes, inputs=inputs, outputs=outputs)
-                given = {graph.nodes[i].name: values[i] for i in inputs}
+                given = {name_of(graph, i): values[i] for i in inputs}
                 assert len(given) == len(inputs)
                 results = run(toolchain.compile(piece), piece, given)
                 values |= dict(zip(outputs, results, strict=True))
@@ -217,7 +219,7 @@ def test_threads_do_not_change_the_result(toolchain: OneDnnToolchain) -> None:
 def test_wrong_arguments_are_named(toolchain: OneDnnToolchain) -> None:
     import tvm_ffi
 
-    net = imported(one_node("Relu", (2, 3)))
+    net = imported(one_operator("Relu", (2, 3)))
     module = toolchain.compile(whole(net, default_instance(toolchain), "f"))
     good = tvm_ffi.from_dlpack(np.zeros((2, 3), F32))
     with pytest.raises(TypeError, match="takes 1 inputs and 1 outputs, got 1"):

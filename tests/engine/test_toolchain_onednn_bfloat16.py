@@ -24,7 +24,7 @@ from tests.support.toolchain_cases import (
     error,
     imported,
     load_again,
-    one_node,
+    one_operator,
     reference,
     run,
     saved,
@@ -206,7 +206,7 @@ def test_weights_read_in_both_types_come_back_exactly(toolchain: OneDnnToolchain
 
 
 def test_an_elementwise_operator_alone_is_computed_in_float32(toolchain: OneDnnToolchain) -> None:
-    check(toolchain, one_node("Relu", (1, 8, 10, 12)), bound=1e-6)
+    check(toolchain, one_operator("Relu", (1, 8, 10, 12)), bound=1e-6)
 
 
 AND_OUT = {

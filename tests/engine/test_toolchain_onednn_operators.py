@@ -18,7 +18,7 @@ from tests.support.toolchain_cases import (
     available,
     default_instance,
     imported,
-    one_node,
+    one_operator,
     whole,
 )
 
@@ -34,7 +34,7 @@ def convolution(
     x: tuple[int, ...], w: tuple[int, ...], bias: bool = True, **attributes: Any
 ) -> ModelProto:
     operands = [x, weights(*w)] + ([weights(w[0])] if bias else [])
-    return one_node("Conv", *operands, **attributes)
+    return one_operator("Conv", *operands, **attributes)
 
 
 CONVOLUTIONS = {
@@ -52,37 +52,37 @@ CONVOLUTIONS = {
 
 
 POOLS = {
-    "max": one_node("MaxPool", X, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
-    "max dilated": one_node("MaxPool", X, kernel_shape=[2, 2], dilations=[2, 2]),
-    "max 1d": one_node("MaxPool", (2, 4, 11), kernel_shape=[3]),
-    "max 3d": one_node("MaxPool", (1, 4, 6, 6, 6), kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
-    "average asymmetric": one_node("AveragePool", X, kernel_shape=[3, 3], pads=[0, 0, 1, 1]),
-    "global average 3d": one_node("GlobalAveragePool", (2, 3, 4, 5, 6)),
+    "max": one_operator("MaxPool", X, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4),
+    "max dilated": one_operator("MaxPool", X, kernel_shape=[2, 2], dilations=[2, 2]),
+    "max 1d": one_operator("MaxPool", (2, 4, 11), kernel_shape=[3]),
+    "max 3d": one_operator("MaxPool", (1, 4, 6, 6, 6), kernel_shape=[2, 2, 2], strides=[2, 2, 2]),
+    "average asymmetric": one_operator("AveragePool", X, kernel_shape=[3, 3], pads=[0, 0, 1, 1]),
+    "global average 3d": one_operator("GlobalAveragePool", (2, 3, 4, 5, 6)),
 }
 
 PRODUCTS = {
-    "2d": one_node("MatMul", (5, 16), weights(16, 24)),
-    "one row": one_node("MatMul", (1, 300), weights(300, 100)),
-    "3d by 2d": one_node("MatMul", (2, 7, 16), weights(16, 24)),
-    "4d by 2d": one_node("MatMul", (2, 3, 7, 16), weights(16, 24)),
-    "batched": one_node("MatMul", (2, 3, 4), (2, 4, 5)),
-    "batched constant": one_node("MatMul", (2, 3, 4), weights(2, 4, 5)),
-    "broadcast batch": one_node("MatMul", (6, 1, 3, 4), (5, 4, 2)),
-    "2d by 3d": one_node("MatMul", (3, 4), (2, 4, 5)),
-    "vector by matrix": one_node("MatMul", (4,), weights(4, 5)),
-    "matrix by vector": one_node("MatMul", (3, 4), weights(4)),
-    "vector by vector": one_node("MatMul", (4,), (4,)),
-    "gemm transposed": one_node("Gemm", (4, 3), (5, 4), transA=1, transB=1),
+    "2d": one_operator("MatMul", (5, 16), weights(16, 24)),
+    "one row": one_operator("MatMul", (1, 300), weights(300, 100)),
+    "3d by 2d": one_operator("MatMul", (2, 7, 16), weights(16, 24)),
+    "4d by 2d": one_operator("MatMul", (2, 3, 7, 16), weights(16, 24)),
+    "batched": one_operator("MatMul", (2, 3, 4), (2, 4, 5)),
+    "batched constant": one_operator("MatMul", (2, 3, 4), weights(2, 4, 5)),
+    "broadcast batch": one_operator("MatMul", (6, 1, 3, 4), (5, 4, 2)),
+    "2d by 3d": one_operator("MatMul", (3, 4), (2, 4, 5)),
+    "vector by matrix": one_operator("MatMul", (4,), weights(4, 5)),
+    "matrix by vector": one_operator("MatMul", (3, 4), weights(4)),
+    "vector by vector": one_operator("MatMul", (4,), (4,)),
+    "gemm transposed": one_operator("Gemm", (4, 3), (5, 4), transA=1, transB=1),
 }
 
 FUNCTIONS = {
-    "HardSigmoid other": one_node("HardSigmoid", X, alpha=0.3, beta=0.4),
-    "square": one_node("Pow", X, np.asarray(2, F32)),
-    "Softmax 2d": one_node("Softmax", (3, 1000), axis=1),
-    "LayerNormalization 2 axes": one_node(
+    "HardSigmoid other": one_operator("HardSigmoid", X, alpha=0.3, beta=0.4),
+    "square": one_operator("Pow", X, np.asarray(2, F32)),
+    "Softmax 2d": one_operator("Softmax", (3, 1000), axis=1),
+    "LayerNormalization 2 axes": one_operator(
         "LayerNormalization", (2, 5, 6), weights(5, 6), weights(5, 6), axis=-2, epsilon=1e-3
     ),
-    "InstanceNormalization batch": one_node(
+    "InstanceNormalization batch": one_operator(
         "InstanceNormalization", (3, 4, 9, 9), weights(4), weights(4)
     ),
 }
@@ -94,12 +94,12 @@ def _arithmetic() -> dict[str, ModelProto]:
     for op in ("Sub", "Div", "Max"):  # the others in random graphs
         for name, shape in shapes.items():
             other = np.abs(weights(*shape)) + F32(0.5)
-            found[f"{op} {name} constant"] = one_node(op, X, other)
-            found[f"{op} constant {name}"] = one_node(op, other, X)
+            found[f"{op} {name} constant"] = one_operator(op, X, other)
+            found[f"{op} constant {name}"] = one_operator(op, other, X)
         if op != "Div":
-            found[f"{op} inputs"] = one_node(op, X, X)
-            found[f"{op} broadcast inputs"] = one_node(op, X, (8, 1, 1))
-            found[f"{op} both broadcast"] = one_node(op, (4, 1, 6), (5, 1))
+            found[f"{op} inputs"] = one_operator(op, X, X)
+            found[f"{op} broadcast inputs"] = one_operator(op, X, (8, 1, 1))
+            found[f"{op} both broadcast"] = one_operator(op, (4, 1, 6), (5, 1))
     return found
 
 
@@ -121,25 +121,27 @@ PAIRS = {
 }
 
 SHAPING = {
-    "concat": one_node("Concat", X, X, weights(1, 3, 10, 12), axis=1),
-    "concat last": one_node("Concat", (2, 3), (2, 4), axis=-1),
-    "split uneven": one_node("Split", (2, 9), np.array([2, 3, 4]), outputs=3, axis=1),
-    "slice": one_node("Slice", X, *map(np.array, ([1, 2], [7, 11], [1, 3], [2, 3]))),
-    "slice to the last": one_node("Slice", (9, 4), *map(np.array, ([0], [9], [0], [2]))),
-    "slice by an even step": one_node("Slice", (3, 8, 2, 1), *map(np.array, ([1], [8], [1], [2]))),
-    "slice from the end": one_node("Slice", X, np.array([-3]), np.array([-1]), np.array([2])),
-    "reshape": one_node("Reshape", X, np.array([4, -1])),
-    "transpose 2d": one_node("Transpose", (5, 9)),
-    "expand": one_node("Expand", (8, 1, 1), np.array([2, 8, 3, 4])),
-    "one index": one_node("Gather", X, np.array(-2), axis=2),
-    "one index kept": one_node("Gather", X, np.array([3]), axis=1),
+    "concat": one_operator("Concat", X, X, weights(1, 3, 10, 12), axis=1),
+    "concat last": one_operator("Concat", (2, 3), (2, 4), axis=-1),
+    "split uneven": one_operator("Split", (2, 9), np.array([2, 3, 4]), outputs=3, axis=1),
+    "slice": one_operator("Slice", X, *map(np.array, ([1, 2], [7, 11], [1, 3], [2, 3]))),
+    "slice to the last": one_operator("Slice", (9, 4), *map(np.array, ([0], [9], [0], [2]))),
+    "slice by an even step": one_operator(
+        "Slice", (3, 8, 2, 1), *map(np.array, ([1], [8], [1], [2]))
+    ),
+    "slice from the end": one_operator("Slice", X, np.array([-3]), np.array([-1]), np.array([2])),
+    "reshape": one_operator("Reshape", X, np.array([4, -1])),
+    "transpose 2d": one_operator("Transpose", (5, 9)),
+    "expand": one_operator("Expand", (8, 1, 1), np.array([2, 8, 3, 4])),
+    "one index": one_operator("Gather", X, np.array(-2), axis=2),
+    "one index kept": one_operator("Gather", X, np.array([3]), axis=1),
     **{
-        f"{op} {axes} {keep}": one_node(f"Reduce{op}", X, axes=list(axes), keepdims=keep)
+        f"{op} {axes} {keep}": one_operator(f"Reduce{op}", X, axes=list(axes), keepdims=keep)
         for op in ("Mean", "Max", "Min", "Prod")
         for axes in ((2, 3), (-1,), (1,), (0, 1, 2, 3))
         for keep in (0, 1)
     },
-    "l2": one_node("ReduceL2", X, axes=[1, 2, 3]),
+    "l2": one_operator("ReduceL2", X, axes=[1, 2, 3]),
 }
 
 ALL = {
@@ -177,16 +179,16 @@ def test_forms_that_models_come_in(toolchain: OneDnnToolchain) -> None:
 
 
 UNSUPPORTED = {
-    "gather": one_node("Gather", X, np.array([0, 1]), axis=1),
-    "sin": one_node("Sin", X),
-    "strided_slice beyond the end": one_node(
+    "gather": one_operator("Gather", X, np.array([0, 1]), axis=1),
+    "sin": one_operator("Sin", X),
+    "strided_slice beyond the end": one_operator(
         "Slice", (3, 9, 2, 1), *map(np.array, ([0], [9], [1], [2]))
     ),
-    "prelu": one_node("PRelu", X, weights(8, 1, 1)),
-    "negative step": one_node("Slice", X, *map(np.array, ([5], [0], [2], [-1]))),
-    "pow of two tensors": one_node("Pow", X, X),
-    "resize": one_node("Resize", X, np.array([], F32), np.array([1, 1, 2, 2], F32)),
-    "mask": one_node("Where", np.tril(np.ones((10, 12), bool)), X, np.asarray(-1e4, F32)),
+    "prelu": one_operator("PRelu", X, weights(8, 1, 1)),
+    "negative step": one_operator("Slice", X, *map(np.array, ([5], [0], [2], [-1]))),
+    "pow of two tensors": one_operator("Pow", X, X),
+    "resize": one_operator("Resize", X, np.array([], F32), np.array([1, 1, 2, 2], F32)),
+    "mask": one_operator("Where", np.tril(np.ones((10, 12), bool)), X, np.asarray(-1e4, F32)),
 }
 
 

@@ -11,7 +11,7 @@ from onnx import ModelProto
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from tests.support.onednn_checks import check, steps, weights
-from tests.support.toolchain_cases import available, default_instance, imported, one_node, whole
+from tests.support.toolchain_cases import available, default_instance, imported, one_operator, whole
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 STEPS, BATCH, SIZE, HIDDEN = 12, 3, 5, 7
@@ -43,7 +43,7 @@ def recurrent(
     if peepholes:
         operands += [None] * (7 - len(operands)) + [weights(ways, 3 * HIDDEN)]
     more = {"hidden_size": HIDDEN, "direction": direction, **attributes}
-    return one_node(kind, *operands, outputs=outputs, **more)
+    return one_operator(kind, *operands, outputs=outputs, **more)
 
 
 CASES = {

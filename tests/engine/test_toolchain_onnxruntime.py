@@ -20,7 +20,7 @@ from tests.support.toolchain_cases import (
     check_whole,
     default_instance,
     imported,
-    one_node,
+    one_operator,
     whole,
 )
 from tests.support.toolchain_models import MODELS, X, small_net
@@ -51,7 +51,7 @@ def test_without_cuda_a_session_for_a_device_says_what_is_missing(
         toolchain="onnxruntime", device="cuda:0", architecture="sm_90a", precision=TF32
     )
     with pytest.raises(ToolchainError, match=r"cannot load lib\w+\.so\.\d+"):
-        toolchain.compile(whole(imported(one_node("Relu", X)), on_device))
+        toolchain.compile(whole(imported(one_operator("Relu", X)), on_device))
 
 
 def test_inside_shows_what_the_optimiser_made(toolchain: OnnxRuntimeToolchain) -> None:
@@ -131,15 +131,16 @@ def test_a_branch_that_is_not_taken_need_not_fit_the_sizes(
 ) -> None:
     model = imported(parser.parse_model(BRANCHES.replace("READ", read)))
     graph, instance = model.graph, default_instance(toolchain)
-    nodes = (1 << len(graph.nodes)) - 1
+    operators = graph.operators
     if not is_whole:
-        nodes = 1 << next(i for i in graph.operators if graph.nodes[i].op == "onnx:If")
-    function = function_of(model, instance, graph.to_operators(nodes), "branches")
+        operators = tuple(node.index for node in graph.nodes if node.op == "onnx:If")
+    function = function_of(model, instance, operators, "branches")
     x = np.array([[-1, 2, -3, 4]], np.float32)
     known = {"x": x, "rate": np.array(16), "row": np.maximum(x, 0)[None]}
     known["is_sixteen"] = np.array(True)
+    makers = [graph.operator_of(i) or graph.values[i] for i in function.inputs]
     with compile_function(function) as compiled:
-        (y,) = compiled.run([known[graph.nodes[i].name] for i in function.inputs])
+        (y,) = compiled.run([known[maker.name] for maker in makers])
     assert y.tolist() == [[[2 * 3 + 4 * 7, 2 * 4 + 4 * 8]]]
     assert how in function.notes[0]
 

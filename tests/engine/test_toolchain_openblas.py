@@ -18,7 +18,7 @@ from tests.support.toolchain_cases import (
     check_whole,
     default_instance,
     imported,
-    one_node,
+    one_operator,
     whole,
 )
 
@@ -111,7 +111,7 @@ def test_products_of_any_rank(
     threads: int,
 ) -> None:
     weights = np.random.default_rng(3).standard_normal(right).astype(F32)
-    model = one_node("MatMul", left, weights if constant else right)
+    model = one_operator("MatMul", left, weights if constant else right)
     feeds = imported(model).random_inputs(0)
     b = weights if constant else feeds["x1"]
     truth = np.matmul(feeds["x0"].astype(np.float64), b.astype(np.float64))
@@ -122,14 +122,14 @@ def test_a_product_takes_no_more_threads_than_the_pool_has(toolchain: OpenBlasTo
     """An application may have narrowed TVM's pool, which refuses more tasks than it has threads."""
     use_threads(1)
     try:
-        check(toolchain, one_node("MatMul", (700, 512), np.ones((512, 96), F32)), threads=2)
+        check(toolchain, one_operator("MatMul", (700, 512), np.ones((512, 96), F32)), threads=2)
     finally:
         use_threads(2)
 
 
 def test_rows_of_a_whole_batch_are_multiplied_at_once(toolchain: OpenBlasToolchain) -> None:
     weights = np.random.default_rng(3).standard_normal((48, 40)).astype(F32)
-    assert check(toolchain, one_node("MatMul", (2, 10, 48), weights))["size"] == "1 x 20x40x48"
+    assert check(toolchain, one_operator("MatMul", (2, 10, 48), weights))["size"] == "1 x 20x40x48"
 
 
 # What it refuses, and proposes
@@ -137,20 +137,20 @@ def test_rows_of_a_whole_batch_are_multiplied_at_once(toolchain: OpenBlasToolcha
 
 REFUSED: dict[str, tuple[Any, str]] = {
     "depthwise": (
-        lambda: one_node("Conv", (1, 8, 6, 6), np.ones((8, 1, 1, 1), F32), group=8),
+        lambda: one_operator("Conv", (1, 8, 6, 6), np.ones((8, 1, 1, 1), F32), group=8),
         "depthwise convolution is no matrix product",
     ),
-    "taps": (lambda: one_node("Conv", (1, 2, 5, 5), np.ones((4, 2, 3, 3), F32)), "only a 1×1"),
+    "taps": (lambda: one_operator("Conv", (1, 2, 5, 5), np.ones((4, 2, 3, 3), F32)), "only a 1×1"),
     "strides": (
-        lambda: one_node("Conv", (1, 2, 5, 5), np.ones((4, 2, 1, 1), F32), strides=[2, 2]),
+        lambda: one_operator("Conv", (1, 2, 5, 5), np.ones((4, 2, 1, 1), F32), strides=[2, 2]),
         "reads every pixel",
     ),
     "borders": (
-        lambda: one_node("Conv", (1, 2, 5, 5), np.ones((4, 2, 1, 1), F32), pads=[1] * 4),
+        lambda: one_operator("Conv", (1, 2, 5, 5), np.ones((4, 2, 1, 1), F32), pads=[1] * 4),
         "reads every pixel",
     ),
-    "softmax": (lambda: one_node("Softmax", (3, 4)), "no Softmax"),
-    "relu": (lambda: one_node("Relu", (3, 4)), "no Relu"),
+    "softmax": (lambda: one_operator("Softmax", (3, 4)), "no Softmax"),
+    "relu": (lambda: one_operator("Relu", (3, 4)), "no Relu"),
 }
 
 

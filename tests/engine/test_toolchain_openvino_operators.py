@@ -17,7 +17,7 @@ from tests.support.toolchain_cases import (
     default_instance,
     error,
     imported,
-    one_node,
+    one_operator,
     reference,
     run,
     whole,
@@ -52,7 +52,7 @@ def test_operator(toolchain: OpenVinoToolchain, name: str) -> None:
 
 def test_an_old_softmax_over_several_axes_is_read_right(toolchain: OpenVinoToolchain) -> None:
     """Before operator set 13 it runs over all axes from ``axis`` on, which OpenVINO overlooks."""
-    source = one_node("Softmax", (2, 3, 4), opset=11, axis=1)
+    source = one_operator("Softmax", (2, 3, 4), opset=11, axis=1)
     made = imported(source)
     function = whole(made, default_instance(toolchain))
     feeds = made.random_inputs(7)
@@ -166,7 +166,7 @@ def test_what_is_inexact_is_refused(
     given = (net.input(4, 4, element=code) for code in codes)
     constants = [net.const(np.int32(2))] if kinds == ("int32",) else []
     graph = imported(net.model(net.add(op, *given, *constants, **attributes))).graph
-    reason = toolchain.supports(graph, graph.operators[0], default_instance(toolchain))
+    reason = toolchain.supports(graph, 0, default_instance(toolchain))
     assert reason is None if said is None else reason is not None and said in reason
 
 

@@ -27,7 +27,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.tvm import bfloat16, channels_last
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
-from tests.support.toolchain_cases import Net, error, imported, reference, whole
+from tests.support.toolchain_cases import Net, error, imported, name_of, reference, whole
 from tests.support.tvm_cases import constant, function
 
 pytestmark = pytest.mark.skipif(
@@ -156,7 +156,7 @@ def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
     for instance in (plain, narrow, careful(narrow, (0, 2, 4))):
         made = whole(net, instance)
         with compile_function(made) as compiled:
-            results = compiled.run([feeds[net.graph.nodes[i].name] for i in made.inputs])
+            results = compiled.run([feeds[name_of(net.graph, i)] for i in made.inputs])
         errors.append(max(map(error, results, reference(model, made, feeds))))
     assert errors[0] < 5e-6 and errors[2] < 5e-6
     assert 1e-4 < errors[1] < 1e-2

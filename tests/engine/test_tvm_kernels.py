@@ -14,7 +14,7 @@ import pytest
 from collage_engine.lowering.compile import compile_function
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
-from tests.support.toolchain_cases import imported, one_node, whole
+from tests.support.toolchain_cases import imported, one_operator, whole
 
 pytest.importorskip("tvm")
 
@@ -340,7 +340,7 @@ def test_what_cannot_be_built_is_an_error_of_the_toolchain(monkeypatch) -> None:
     def build(*_: object, **__: object) -> None:
         raise ValueError("Traceback\n\n  unknown intrinsic tirx.sinh\n")
 
-    net = imported(one_node("Relu", (4, 5)))
+    net = imported(one_operator("Relu", (4, 5)))
     monkeypatch.setattr(executable, "build_module", build)
     with pytest.raises(ToolchainError, match="TVM cannot build it: unknown intrinsic"):
         compile_function(whole(net, TVM))

@@ -24,7 +24,7 @@ from collage_engine.toolchains.registry import get
 from tests.support.artifact_cases import sample_of
 from tests.support.bare_python import run_bare
 from tests.support.covers import candidate_on
-from tests.support.toolchain_cases import Net, error, imported, reference, whole
+from tests.support.toolchain_cases import Net, error, imported, name_of, reference, whole
 
 LIBRARY = "openblas"
 
@@ -95,11 +95,11 @@ def test_a_composite_read_twice_stays_whole_or_is_not_taken() -> None:
     model = imported(net_model)
     for candidate in offered(model):
         for _, nodes in candidate.composites:
-            ops = [model.graph.nodes[model.graph.operators[n]].op for n in nodes]
+            ops = [model.graph.nodes[n].op for n in nodes]
             assert "nn.relu" not in ops
     function = whole(model, get("tvm").library_instances(1, [LIBRARY])[0])
     feeds = model.random_inputs(0)
-    given = [feeds[model.graph.nodes[i].name] for i in function.inputs]
+    given = [feeds[name_of(model.graph, i)] for i in function.inputs]
     with compile_function(function) as compiled:
         (result,) = compiled.run(given)
     assert error(result, reference(net_model, function, feeds)[0]) < 1e-5
@@ -111,10 +111,10 @@ def test_a_group_is_a_call_with_kernels_around_it() -> None:
     from collage_engine.lowering.extract import function_of
 
     function = function_of(model, candidate.instance, candidate.nodes, "group")
-    nodes = model.graph.nodes
+    values = model.graph.values
     random = np.random.default_rng(0)
     given = [
-        random.standard_normal(nodes[i].type.shape).astype(np.float32) for i in function.inputs
+        random.standard_normal(values[i].type.shape).astype(np.float32) for i in function.inputs
     ]
     plain = function_of(model, ToolchainInstance(toolchain="tvm"), candidate.nodes, "plain")
     with compile_function(function) as mixed, compile_function(plain) as alone:

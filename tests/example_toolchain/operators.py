@@ -11,7 +11,7 @@ from math import prod
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node, NodeIndex, TensorType, members
+from collage_engine.records.graph import Node, OperatorNumber, TensorType, members
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
@@ -25,16 +25,16 @@ PRODUCT = "matmul"
 """The one product that the runtime computes: rows times a matrix."""
 
 
-def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
+def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Returns None when the runtime computes the call; else the reason, as users read it."""
     node = graph.nodes[index]
     if node.op not in (*UNARY, *BINARY, PRODUCT):
         return f"the example computes no {onnx_type(node.op)}"
-    for kind in (*node.types, *(graph.nodes[i].type for i in node.inputs)):
+    for kind in (*node.types, *(graph.values[i].type for i in node.inputs)):
         if kind.dtype != "float32":
             return f"the example computes in float32, not in {kind.dtype}"
     if node.op == PRODUCT:
-        left, right = (graph.nodes[i].type.shape for i in node.inputs)
+        left, right = (graph.values[i].type.shape for i in node.inputs)
         if not left or len(right) != 2:
             return "the example multiplies rows by a matrix, not by several"
     return None
@@ -51,13 +51,11 @@ def plan_of(function: Function) -> tuple[dict[str, Any], bytes]:
     steps = []
     for index in members(function.nodes):
         node = graph.nodes[index]
-        if node.form != "call":
-            continue
         reason = reason_against(graph, index)
         if reason is not None:
             raise UnsupportedError(reason)
         reads = [places.read(i) for i in node.inputs]
-        step = _sizes(node, [graph.nodes[i].type for i in node.inputs])
+        step = _sizes(node, [graph.values[i].type for i in node.inputs])
         steps.append({"what": node.op, "reads": reads, "writes": places.write(index)} | step)
     return {"steps": steps, "scratch": places.scratch}, bytes(places.weights)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -61,7 +61,7 @@ class ExampleToolchain(CppToolchain):
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Returns None, or the reason of ``operators.reason_against``."""
         from tests.example_toolchain.operators import reason_against

@@ -10,7 +10,6 @@ from filelock import FileLock
 
 from collage_engine.machine.cuda import choose_target, cuda_probe
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.graph import node_set
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get, probe
@@ -41,7 +40,7 @@ def kernels(request: pytest.FixtureRequest) -> None:
     for case in CASES:
         for dtype in case.dtypes:
             graph = import_onnx(case.model(dtype)).graph
-            everything = [node_set(graph.operators)]
+            everything = [graph.everything]
             cutlass.precompile(graph, instance, everything, lambda what: None, lambda: False)
 
 

@@ -88,7 +88,7 @@ def ask_more(session: str, with_loop: str) -> None:
         first = run.placement.partitions[0].candidate
         document = engine.request(p.ModelOpen(path=with_loop)).document
         graph = engine.request(p.GraphGet(document=document)).graph
-        loop = next(n for n, call in enumerate(graph.calls) if call.op == "onnx:Loop")
+        loop = next(n for n, call in enumerate(graph.nodes) if call.op == "onnx:Loop")
         looked = {
             "candidate": engine.request(inside(candidate=first)),
             "node": engine.request(inside(node=0)),

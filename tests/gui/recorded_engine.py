@@ -139,7 +139,7 @@ class RecordedChild:
             path=job.path,
             sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
             shapes=job.shapes,
-            nodes=len(graph.calls),
+            nodes=len(graph.nodes),
         )
         return Opened(model=model, graph=graph)
 
@@ -243,7 +243,7 @@ class RecordedChild:
             candidate="tvm:whole",
             toolchain="tvm",
             config={},
-            nodes=tuple(range(len(known.graph.calls))),
+            nodes=tuple(range(len(known.graph.nodes))),
             onnx_nodes=(),
             estimated_us=None,
         )

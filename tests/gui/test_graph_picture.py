@@ -144,7 +144,7 @@ def test_a_placement_in_one_partition_is_not_a_single_box(drive) -> None:
     d.run(page)
     assert page.picture.partitions_collapsed and page.picture.collapsed != first
     placement = page.document.placement.shown.placement
-    everything = tuple(range(len(page.document.graph.calls)))
+    everything = tuple(range(len(page.document.graph.nodes)))
     whole = msgspec.structs.replace(placement.partitions[0], nodes=everything)
     page.document.show_placement(msgspec.structs.replace(placement, partitions=(whole,)), "One")
     assert not page.picture.partitions_collapsed and page.picture.collapsed == first
@@ -174,7 +174,7 @@ def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(drive) 
     d = drive()
     page = d.open()
     record = page.document.graph
-    pair = {call.index for call in record.calls[:2]}
+    pair = {call.index for call in record.nodes[:2]}
     nodes = [
         msgspec.structs.replace(node, onnx_node=0, onnx_type="Conv") if node.index in pair else node
         for node in record.nodes

@@ -6,9 +6,10 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node
 from collage_engine.records.operators import NodeTitles, short_name
 from collage_gui.document.pin_prices import measure_text
+from tests.support.graphs import operator
 
 
 def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
@@ -33,7 +34,7 @@ def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
 
 def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_there_are() -> None:
     def call(op: str, node: int, type: str = "") -> Node:
-        return Node(index=NodeIndex(0), form="call", op=op, onnx_node=node, onnx_type=type)
+        return operator(0, op, onnx_node=node, onnx_type=type)
 
     swish = [call(op, 1, "HardSwish") for op in ("add", "clip", "multiply", "divide")]
     titles = NodeTitles([call("nn.conv2d", 0), call("add", 0, "Conv"), *swish])

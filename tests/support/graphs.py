@@ -6,36 +6,53 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import GraphRecord, Node, OpKind, TensorType
+from collage_engine.records.graph import GraphRecord, Node, OpKind, TensorType, Value
 from collage_engine.records.operators import OPERATORS
 from collage_engine.records.toolchain import ToolchainInstance
 
 
 class GraphBuilder:
-    """Adds nodes in order; each method returns the node's index."""
+    """Adds operators in order; methods return the number of the operator, or a value's handle.
+
+    Parameters, constants and further results have negative handles until the graph is built: their
+    indices are behind the operators'.
+    """
 
     def __init__(self, shape: Sequence[int] = (10, 10), dtype: str = "float32") -> None:
         self.nodes: list[Node] = []
         self.default = TensorType(tuple(shape), dtype)
-        self.inputs: list[int] = []
+        self.others: list[Value] = []
 
-    def _add(self, **fields: Any) -> int:
-        index = len(self.nodes)
-        self.nodes.append(Node(index=index, **fields))
-        return index
+    def _type(self, shape: Sequence[int] | None, dtype: str | None) -> TensorType:
+        return TensorType(
+            self.default.shape if shape is None else tuple(shape), dtype or self.default.dtype
+        )
 
-    def _type(self, shape: Sequence[int] | None) -> TensorType:
-        return self.default if shape is None else TensorType(tuple(shape), self.default.dtype)
+    def type(self, handle: int) -> TensorType:
+        """Returns the type of a value."""
+        return self.nodes[handle].type if handle >= 0 else self.others[-1 - handle].type
 
-    def parameter(self, name: str = "x", shape: Sequence[int] | None = None) -> int:
-        index = self._add(form="parameter", name=name, types=(self._type(shape),))
-        self.inputs.append(index)
-        return index
+    def _other(self, **fields: Any) -> int:
+        self.others.append(Value(index=-1 - len(self.others), **fields))
+        return self.others[-1].index
 
-    def constant(self, shape: Sequence[int] = (), name: str = "") -> int:
-        kind = TensorType(tuple(shape), self.default.dtype)
-        return self._add(form="constant", name=name, types=(kind,), scalar=not shape)
+    def parameter(
+        self, name: str = "x", shape: Sequence[int] | None = None, dtype: str | None = None
+    ) -> int:
+        return self._other(name=name, type=self._type(shape, dtype))
+
+    def constant(
+        self,
+        shape: Sequence[int] = (),
+        name: str = "",
+        dtype: str | None = None,
+        largest: int | None = None,
+    ) -> int:
+        kind = self._type(shape, dtype)
+        return self._other(name=name, type=kind, constant=True, largest=largest)
 
     def call(
         self,
@@ -44,37 +61,72 @@ class GraphBuilder:
         shape: Sequence[int] | None = None,
         kind: OpKind | None = None,
         name: str = "",
-        fields: int = 0,
+        results: int = 1,
+        dtype: str | None = None,
         **attributes: Any,
     ) -> int:
-        types = (self._type(shape),) * (fields or 1)
-        return self._add(
-            form="call",
-            op=op,
-            inputs=inputs,
-            types=types,
-            kind=kind or (OPERATORS[op].kind if op in OPERATORS else "opaque"),
-            name=name,
-            attributes=attributes,
-            is_tuple=fields > 0,
+        index = len(self.nodes)
+        kind_of_value = self._type(shape, dtype)
+        made = [Value(index=index, type=kind_of_value, producer=index)]
+        for _ in range(results - 1):
+            self._other(type=kind_of_value, producer=index)
+            made.append(self.others[-1])
+        self.nodes.append(
+            Node(
+                index=index,
+                op=op,
+                inputs=inputs,
+                results=tuple(made),
+                kind=kind or (OPERATORS[op].kind if op in OPERATORS else "opaque"),
+                name=name,
+                attributes=attributes,
+            )
         )
+        return index
 
-    def tuple(self, *inputs: int) -> int:
-        types = tuple(self.nodes[i].types[0] for i in inputs)
-        return self._add(form="tuple", inputs=inputs, types=types, is_tuple=True)
+    def result(self, operator: int, place: int) -> int:
+        """Returns the handle of one of an operator's results."""
+        return self.nodes[operator].results[place].index
 
-    def projection(self, source: int, field: int) -> int:
-        return self._add(
-            form="projection",
-            inputs=(source,),
-            field=field,
-            types=(self.nodes[source].types[field],),
-        )
+    def index(self, handle: int) -> int:
+        """Returns the index that a value has in the built graph."""
+        return handle if handle >= 0 else len(self.nodes) - 1 - handle
 
     def build(self, *outputs: int) -> DataflowGraph:
+        def final(value: Value) -> Value:
+            return msgspec.structs.replace(value, index=self.index(value.index))
+
+        nodes = [
+            msgspec.structs.replace(
+                node,
+                inputs=tuple(map(self.index, node.inputs)),
+                results=tuple(map(final, node.results)),
+            )
+            for node in self.nodes
+        ]
+        given = [final(value) for value in self.others if value.producer is None]
         return DataflowGraph(
-            GraphRecord(nodes=tuple(self.nodes), inputs=tuple(self.inputs), outputs=outputs)
+            GraphRecord(
+                nodes=tuple(nodes),
+                parameters=tuple(value for value in given if not value.constant),
+                constants=tuple(value for value in given if value.constant),
+                outputs=tuple(map(self.index, outputs)),
+            )
         )
+
+
+def operator(number: int, op: str, *inputs: int, kind: OpKind = "opaque", **fields: Any) -> Node:
+    """Returns an operator with one result of four floats; ``type`` may name another type."""
+    of_result = fields.pop("type", TensorType((1, 4), "float32"))
+    result = Value(index=number, type=of_result, producer=number)
+    return Node(index=number, op=op, inputs=inputs, results=(result,), kind=kind, **fields)
+
+
+def record_of(*nodes: Node, parameters: Sequence[str] = ()) -> GraphRecord:
+    """Returns a record without outputs, whose parameters are not read."""
+    kind = TensorType((1, 4), "float32")
+    given = (Value(index=len(nodes) + at, type=kind, name=n) for at, n in enumerate(parameters))
+    return GraphRecord(nodes=nodes, parameters=tuple(given), outputs=())
 
 
 def instance(name: str, **config: str) -> ToolchainInstance:
@@ -114,8 +166,8 @@ def resnet(blocks: int = 16) -> DataflowGraph:
     return b.build(b.call("add", x, b.constant((1000,)), shape=(1, 1000)))
 
 
-def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> DataflowGraph:
-    """Returns a random graph of unary, binary and, with ``glue``, tuple operators."""
+def random_graph(rng: random.Random, operators: int = 8, lists: bool = True) -> DataflowGraph:
+    """Returns a random graph of operators; with ``lists`` some take or give several values."""
     b = GraphBuilder()
     values = [b.parameter("x")]
     if rng.random() < 0.3:
@@ -124,15 +176,12 @@ def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> D
     while made < operators:
         choice = rng.random()
         recent = values[-4:]
-        if glue and choice < 0.1:
-            fields = [rng.choice(values) for _ in range(rng.randint(1, 3))]
-            values.append(b.call("concat", b.tuple(*fields)))
-        elif glue and choice < 0.2:
-            split = b.call("split", rng.choice(recent), fields=2)
+        if lists and choice < 0.1:
+            values.append(b.call("concat", *(rng.choice(values) for _ in range(rng.randint(1, 3)))))
+        elif lists and choice < 0.2:
+            split = b.call("split", rng.choice(recent), results=2)
             used = [0, 1] if rng.random() < 0.7 else [rng.randrange(2)]
-            if rng.random() < 0.2:  # Its tuple is also read as it is.
-                values.append(b.call("stack", split, rng.choice(values)))
-            values.extend(b.projection(split, f) for f in used)
+            values.extend(b.result(split, place) for place in used)
         elif choice < 0.5:
             op = rng.choice(["add", "multiply"])
             values.append(b.call(op, rng.choice(recent), rng.choice(values)))
@@ -142,14 +191,10 @@ def random_graph(rng: random.Random, operators: int = 8, glue: bool = True) -> D
             op = rng.choice(["nn.relu", "abs", "reshape", "mean", "cumsum", "tanh"])
             values.append(b.call(op, rng.choice(recent)))
         made += 1
-    used = {i for n in b.nodes for i in n.inputs}
-    outputs = [
-        n.index
-        for n in b.nodes
-        if n.form in ("call", "projection") and n.index not in used and not n.is_tuple
-    ]
+    read = {i for n in b.nodes for i in n.inputs}
+    outputs = [n.index for n in b.nodes if not read.intersection(n.outputs)]
     if rng.random() < 0.2:
         extra = rng.choice(values)
-        if b.nodes[extra].form != "parameter" and extra not in outputs:
+        if extra >= 0 and extra not in outputs:
             outputs.append(extra)
     return b.build(*(outputs or [values[-1]]))

@@ -13,9 +13,8 @@ from collage_engine.records.graph import ModelRecord
 def imported_model(graph: DataflowGraph) -> ImportedModel:
     """Returns a model of this graph, with zeros as constants; nothing of it can be compiled."""
     zeros = {
-        node.index: np.zeros(node.type.shape, node.type.dtype)
-        for node in graph.nodes
-        if node.form == "constant"
+        value.index: np.zeros(value.type.shape, value.type.dtype)
+        for value in graph.record.constants
     }
     record = ModelRecord(path="model.onnx", sha256="m", nodes=len(graph.operators))
-    return ImportedModel(record, onnx.ModelProto(), graph, (), (), None, (), (), _arrays=zeros)  # type: ignore[arg-type]
+    return ImportedModel(record, onnx.ModelProto(), graph, (), (), None, (), {}, _arrays=zeros)  # type: ignore[arg-type]

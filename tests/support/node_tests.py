@@ -214,7 +214,7 @@ def _placements(model: Any, values: Any) -> tuple[list[Parts], dict[str, str]]:
     for name in TOOLCHAINS:
         toolchain = registry.get(name)
         instance = default_instance(toolchain)
-        reasons = {n: toolchain.supports(graph, graph.operators[n], instance) for n in every}
+        reasons = {n: toolchain.supports(graph, n, instance) for n in every}
         refused = next(filter(None, reasons.values()), None) or _wrong(
             model, values, instance, every
         )

@@ -12,7 +12,6 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
-from collage_engine.records.graph import members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import LowersToTir
@@ -35,15 +34,13 @@ def function_for(
     model: ImportedModel, nodes: int, instance: ToolchainInstance, symbol: str
 ) -> Function:
     """Makes a function of a set of calls."""
-    closed = model.graph.close(nodes)
-    inputs, outputs = model.graph.boundary(closed)
-    return Function(symbol, model, model.graph, closed, inputs, outputs, instance)
+    inputs, outputs = model.graph.boundary(nodes)
+    return Function(symbol, model, model.graph, nodes, inputs, outputs, instance)
 
 
 def composites(model: ImportedModel) -> list[quantized.Quantized]:
     """Returns the model's disjoint composites, in order."""
-    everything = sum(1 << i for i in model.graph.operators)
-    return list(quantized.within(model.graph, everything).values())
+    return list(quantized.within(model.graph, model.graph.everything).values())
 
 
 def true_values(
@@ -77,7 +74,6 @@ def outcome(
         inside = toolchain.inside(toolchain.compile(function))
     anchor = found.get("anchor")
     node = model.graph.nodes[found.root if anchor is None else anchor]
-    assert all(model.graph.nodes[i].form == "call" for i in members(found.nodes))
     return Outcome(
         found.kind, node.name or node.op, float(steps), float((apart > 0).mean()), inside
     )

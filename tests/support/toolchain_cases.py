@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import numpy as np
 from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
 
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.blas.toolchain import BlasToolchain
@@ -63,7 +63,7 @@ class Net:
         return shape_inference.infer_shapes(model, strict_mode=True)
 
 
-def one_node(
+def one_operator(
     op: str, *inputs: Tensor | None, opset: int = 17, outputs: int = 1, **attributes: Any
 ) -> ModelProto:
     """Returns a model of one operator.
@@ -90,9 +90,13 @@ def whole(
 ) -> Function:
     """Returns all calls of a model as one function."""
     graph = model.graph
-    nodes = graph.close(graph.to_indices(map(OperatorNumber, range(len(graph.operators)))))
-    inputs, outputs = graph.boundary(nodes)
-    return Function(symbol, model, graph, nodes, inputs, outputs, instance, spin)
+    inputs, outputs = graph.boundary(graph.everything)
+    return Function(symbol, model, graph, graph.everything, inputs, outputs, instance, spin)
+
+
+def name_of(graph: DataflowGraph, index: int) -> str:
+    """Returns the name of a parameter, and a name for any other value."""
+    return graph.values[index].name or f"v{index}"
 
 
 def tensors(function: Function, feeds: dict[str, np.ndarray]) -> tuple[list[Any], list[np.ndarray]]:
@@ -102,11 +106,11 @@ def tensors(function: Function, feeds: dict[str, np.ndarray]) -> tuple[list[Any]
     """
     import tvm_ffi
 
-    nodes = function.graph.nodes
-    given = [np.ascontiguousarray(feeds[nodes[i].name]) for i in function.inputs]
+    values = function.graph.values
+    given = [np.ascontiguousarray(feeds[name_of(function.graph, i)]) for i in function.inputs]
     results = []
     for index in function.outputs:
-        kind = nodes[index].type
+        kind = values[index].type
         empty = np.empty(kind.shape, kind.dtype)
         empty.fill(np.nan if kind.dtype.startswith("float") else 99)
         results.append(empty)

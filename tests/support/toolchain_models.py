@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import ModelProto
 
-from tests.support.toolchain_cases import Net, one_node
+from tests.support.toolchain_cases import Net, one_operator
 
 X = (1, 8, 10, 12)
 """Shape of the models' input."""
@@ -49,7 +49,7 @@ MODELS = {
     "net": small_net(),
     "several borders": several_borders(),
     "integers and booleans": integers(),
-    "scalar": one_node("ReduceSum", X, keepdims=0),
-    "half": one_node("Cast", X, to=10),
-    "gather": one_node("Gather", X, np.array([0, 2]), axis=1),
+    "scalar": one_operator("ReduceSum", X, keepdims=0),
+    "half": one_operator("Cast", X, to=10),
+    "gather": one_operator("Gather", X, np.array([0, 2]), axis=1),
 }

@@ -6,42 +6,33 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from tests.support.graphs import GraphBuilder
 
 Shape = tuple[int, ...]
 
 
-class ValuedGraph:
-    """Nodes with their types given; each method returns the node's index.
+class ValuedGraph(GraphBuilder):
+    """Operators with their types given.
 
     Attributes:
-        values: The constants' values by node.
+        arrays: The constants' values by handle.
     """
 
     def __init__(self) -> None:
-        self.nodes: list[Node] = []
-        self.values: dict[int, np.ndarray] = {}
-
-    def add_node(self, form: Any, shape: Shape, dtype: str = "float32", **fields: Any) -> int:
-        index = len(self.nodes)
-        kind = (TensorType(tuple(shape), dtype),)
-        self.nodes.append(Node(index=index, form=form, types=kind, **fields))
-        return index
+        super().__init__()
+        self.arrays: dict[int, np.ndarray] = {}
 
     def input(self, *shape: int, dtype: str = "float32") -> int:
-        return self.add_node("parameter", shape, dtype, name=f"x{len(self.nodes)}")
+        return self.parameter(f"x{len(self.others)}", shape, dtype)
 
     def const(self, values: Any, dtype: str = "float32") -> int:
         array = np.asarray(values, dtype)
-        index = self.add_node("constant", array.shape, dtype, scalar=array.shape == ())
-        self.values[index] = array
-        return index
+        handle = self.constant(array.shape, dtype=dtype)
+        self.arrays[handle] = array
+        return handle
 
-    def call(
-        self, op: str, extents: Shape, *inputs: int, dtype: str = "float32", **attributes: Any
-    ) -> int:
-        return self.add_node("call", extents, dtype, op=op, inputs=inputs, attributes=attributes)
+    def add_call(self, op: str, extents: Shape, *inputs: int, **fields: Any) -> int:
+        return self.call(op, *inputs, shape=extents, **fields)
 
     def conv2d(self, x: int, w: int, extents: Shape, **attributes: Any) -> int:
         """Add a convolution of images with channels first, without padding unless it is given."""
@@ -54,8 +45,8 @@ class ValuedGraph:
             "kernel_layout": "OIHW",
             "out_layout": "",
         }
-        return self.call("nn.conv2d", extents, x, w, **{**chosen, **attributes})
+        return self.add_call("nn.conv2d", extents, x, w, **{**chosen, **attributes})
 
-    def graph(self, *outputs: int) -> DataflowGraph:
-        inputs = tuple(n.index for n in self.nodes if n.form == "parameter")
-        return DataflowGraph(GraphRecord(nodes=tuple(self.nodes), inputs=inputs, outputs=outputs))
+    def array(self, index: int) -> np.ndarray:
+        """Returns the values of a constant of the built graph."""
+        return next(array for handle, array in self.arrays.items() if self.index(handle) == index)

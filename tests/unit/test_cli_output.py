@@ -29,12 +29,12 @@ from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.event import Log, Progress, Provisional, Stage
-from collage_engine.records.graph import Node, NodeIndex
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.store import Measurement, Store
 from collage_engine.support.text import csv_table, plain_cell, printable
+from tests.support.graphs import operator
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record
 
@@ -84,7 +84,7 @@ def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateR
 
 def titles(*operators: str) -> NodeTitles:
     """Titles of operators that are nodes of their own."""
-    return NodeTitles([Node(index=NodeIndex(0), form="call", op=op) for op in operators])
+    return NodeTitles([operator(0, op) for op in operators])
 
 
 @pytest.fixture(autouse=True)

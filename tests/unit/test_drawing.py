@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import xml.etree.ElementTree as ElementTree
 
+import msgspec
 import pytest
 from onnx import helper
 
@@ -21,9 +22,10 @@ from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import outlines, placement_scene
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.wording import amounts
+from tests.support.graphs import operator, record_of
 from tests.support.recorded import large_graph, recorded
 
 
@@ -113,10 +115,9 @@ def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
     assert module_scope(node) == ("encoder", "layer.1", "attention")
     assert module_scope(helper.make_node("Relu", ["x"], ["y"])) == ()
     calls = [
-        Node(index=at, form="call", op="add", name=f"n{at}", scope=("encoder", f"layer.{at // 2}"))
-        for at in range(4)
+        operator(at, "add", name=f"n{at}", scope=("encoder", f"layer.{at // 2}")) for at in range(4)
     ]
-    groups = name_scopes(operator_graph(GraphRecord(nodes=tuple(calls), inputs=(), outputs=())))
+    groups = name_scopes(operator_graph(record_of(*calls)))
     assert [(group.label, group.members) for group in groups] == [
         ("encoder/layer.0", (0, 1)),
         ("encoder/layer.1", (2, 3)),
@@ -158,7 +159,7 @@ def test_svg_is_well_formed_and_names_every_operator() -> None:
     picture = placement_svg(graph, placement, title='a < b & "c"')
     root = ElementTree.fromstring(picture)
     titles = " ".join(t.text or "" for t in root.iter("{http://www.w3.org/2000/svg}title"))
-    for call in graph.calls:
+    for call in graph.nodes:
         assert call.name in titles
 
 
@@ -199,23 +200,15 @@ def test_equal_blocks_are_laid_out_equally_and_straight_below_each_other() -> No
 
 def test_names_that_only_count_types_are_no_scopes() -> None:
     """As PaddlePaddle's exporter writes them: every Conv of the model is no part of it."""
-    x, kind = 0, (TensorType(shape=(1, 8), dtype="float32"),)
-    nodes = [Node(index=0, form="parameter", name="x", types=kind)]
+    nodes = []
     for at in range(400):
-        operator = ("Conv", "Relu", "Add", "Mul")[at % 4]
-        name = f"p2o.{operator}.{at // 4}"
-        node = Node(
-            index=at + 1,
-            form="call",
-            op=operator.lower(),
-            name=name,
-            onnx_nodes=(name,),
-            inputs=(x, max(0, x - 2)) if operator == "Add" else (x,),
-            types=kind,
-        )
-        nodes.append(node)
-        x = at + 1
-    record = GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(x,))
+        what = ("Conv", "Relu", "Add", "Mul")[at % 4]
+        name = f"p2o.{what}.{at // 4}"
+        # The parameter's index is behind the operators'.
+        above = [at - 1 if at else 400]
+        inputs = [*above, max(0, at - 3)] if what == "Add" else above
+        nodes.append(operator(at, what.lower(), *inputs, name=name, onnx_nodes=(name,)))
+    record = msgspec.structs.replace(record_of(*nodes, parameters=("x",)), outputs=(399,))
     graph = operator_graph(record)
     assert name_scopes(graph) == ()
     made = sections(graph, ())

@@ -2,35 +2,30 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from collage_engine.drawing.groups import display_graph
 from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import Scene
 from collage_engine.drawing.svg import placement_svg
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement
+from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition
 
 VALUE = TensorType((1, 64, 56, 56), "float32")
 
 
 def graph(count: int = 4) -> GraphRecord:
-    nodes = [Node(index=0, form="parameter", name="x", types=(VALUE,))]
-    ops = ("nn.conv2d", "add", "nn.relu", "nn.max_pool2d")
-    nodes += [
-        Node(
-            index=at + 1,
-            form="call",
-            op=ops[at % len(ops)],
-            inputs=(at,),
-            types=(VALUE,),
-            name=f"n{at}",
-            onnx_nodes=("conv",) if at < 2 else (f"n{at}",),
-        )
-        for at in range(count)
-    ]
-    return GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(count,), output_names=("y",))
+    b, ops = GraphBuilder(VALUE.shape), ("nn.conv2d", "add", "nn.relu", "nn.max_pool2d")
+    value = b.parameter()
+    for at in range(count):
+        value = b.call(ops[at % len(ops)], value, name=f"n{at}")
+        names = ("conv",) if at < 2 else (f"n{at}",)
+        b.nodes[at] = msgspec.structs.replace(b.nodes[at], onnx_nodes=names)
+    return msgspec.structs.replace(b.build(value).record, output_names=("y",))
 
 
 def part(name: str, toolchain: str, nodes: tuple[int, ...], **fields: object) -> Partition:

@@ -11,13 +11,14 @@ import pytest
 
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import Opened, RunUpdate
-from collage_engine.records.graph import GraphRecord, ModelRecord
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.service import engine as engine_module
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.support.errors import ArtifactError, UsageError
+from tests.support.graphs import record_of
 from tests.support.runs import run_record
 
 
@@ -33,7 +34,7 @@ class FakeClient:
     def job(self, job: p.Job[Any], **_: Any) -> Any:
         self.jobs.append(job.request.method)
         model = ModelRecord(path="m.onnx", sha256="", nodes=0, weights_bytes=0, onnx_nodes=0)
-        graph = GraphRecord(nodes=(), inputs=(), outputs=())
+        graph = record_of()
         return Opened(model=model, graph=graph)
 
     def cancel(self, ticket: Ticket | None = None) -> bool:

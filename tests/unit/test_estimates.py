@@ -5,25 +5,17 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.operators import work_of_operators
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.measurement_planner import FUSING_TAKES, Estimates, Timed
-from tests.support.graphs import chain
-
-
-def node(index: int, form: str, shape: tuple[int, ...], **about: object) -> Node:
-    kind = TensorType(shape, "float32")
-    return Node(index=index, form=form, types=(kind,), **about)  # type: ignore[arg-type]
+from tests.support.graphs import GraphBuilder, chain
 
 
 def graph_of(op: str, weight: tuple[int, ...], out: tuple[int, ...], layout: str) -> GraphRecord:
-    nodes = (
-        node(0, "parameter", (1, 6, 8, 8)),
-        node(1, "constant", weight),
-        node(2, "call", out, op=op, inputs=(0, 1), attributes={"kernel_layout": layout}),
-    )
-    return GraphRecord(nodes=nodes, inputs=(0,), outputs=(2,))
+    b = GraphBuilder()
+    data = b.parameter("x", (1, 6, 8, 8))
+    return b.build(b.call(op, data, b.constant(weight), shape=out, kernel_layout=layout)).record
 
 
 @pytest.mark.parametrize(
@@ -41,7 +33,7 @@ def test_operations_are_those_of_direct_convolutions(op, weight, out, layout, op
     graph = graph_of(op, weight, out, layout)
     (work,) = work_of_operators(graph)
     assert work.operations == operations
-    assert work.moved_bytes == sum(each.type.bytes for each in graph.nodes)
+    assert work.moved_bytes == sum(value.type.bytes for value in graph.values)
 
 
 FAST, SLOW, NEW = (ToolchainInstance(toolchain=name) for name in ("fast", "slow", "new"))

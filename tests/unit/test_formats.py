@@ -14,7 +14,6 @@ from collage_engine.model.formats import (
     by_value,
     channels_last_border,
     image_values,
-    values_of,
 )
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
@@ -24,7 +23,7 @@ from collage_engine.records.format import (
     PLAIN,
     conversion_constant,
 )
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.timing.conversions import ConversionRequest
@@ -58,23 +57,22 @@ def test_images_are_found_through_what_carries_them_and_attention_is_none():
 
     b = GraphBuilder(IMAGE)
     x = b.parameter("x", IMAGE)
-    parts = b.call("split", b.call("nn.relu", x), fields=2, axis=1)
-    left, right = b.projection(parts, 0), b.projection(parts, 1)
-    joined = b.call("concat", b.tuple(left, right), axis=1)
+    parts = b.call("split", b.call("nn.relu", x), results=2, axis=1)
+    left, right = b.result(parts, 0), b.result(parts, 1)
+    joined = b.call("concat", left, right, axis=1)
     pooled = b.call("nn.max_pool2d", joined, layout="NCHW")
     graph = b.build(pooled)
-    # Backwards from the pool as well, through the tuple and its projections.
-    assert {left, right, joined, pooled} <= image_values(graph)
-    assert values_of(graph, graph.operator_number[parts]) == (left, right)
+    # Backwards from the pool as well, through the list and the results of the split.
+    assert {left, b.index(right), joined, pooled} <= image_values(graph)
 
 
 def test_a_border_leaves_out_parameters_other_shapes_and_what_only_leaves_the_model():
     graph = small_net()
-    assert channels_last_border(graph, graph.to_indices((0,))) == ({}, {0: NHWC})
-    assert channels_last_border(graph, graph.to_indices((1,))) == ({0: NHWC}, {1: NHWC})
-    assert channels_last_border(graph, graph.to_indices((3,))) == ({2: NHWC}, {})
-    assert channels_last_border(graph, graph.to_indices((4,))) == ({}, {})
-    assert channels_last_border(graph, graph.to_indices((0, 1, 2, 3, 4))) == ({}, {})
+    assert channels_last_border(graph, operator_set((0,))) == ({}, {0: NHWC})
+    assert channels_last_border(graph, operator_set((1,))) == ({0: NHWC}, {1: NHWC})
+    assert channels_last_border(graph, operator_set((3,))) == ({2: NHWC}, {})
+    assert channels_last_border(graph, operator_set((4,))) == ({}, {})
+    assert channels_last_border(graph, operator_set((0, 1, 2, 3, 4))) == ({}, {})
 
     b = GraphBuilder(IMAGE)
     x = b.call("nn.relu", b.parameter("x", IMAGE))
@@ -82,19 +80,21 @@ def test_a_border_leaves_out_parameters_other_shapes_and_what_only_leaves_the_mo
     second = b.call("nn.relu", first)
     graph = b.build(first, second)
     # Its user wants the second plain; the first is read inside the model too.
-    assert channels_last_border(graph, graph.to_indices((2,))) == ({1: NHWC}, {})
-    assert channels_last_border(graph, graph.to_indices((1,))) == ({0: NHWC}, {1: NHWC})
+    assert channels_last_border(graph, operator_set((2,))) == ({1: NHWC}, {})
+    assert channels_last_border(graph, operator_set((1,))) == ({0: NHWC}, {1: NHWC})
 
 
 def test_records_speak_of_producers_functions_of_values():
     b = GraphBuilder(IMAGE)
-    parts = b.call("split", b.parameter("x", IMAGE), fields=2, axis=1)
-    types = (TensorType((1, 7, 6, 6), "float32"), TensorType((1, 1, 6, 6), "float32"))
-    b.nodes[parts] = msgspec.structs.replace(b.nodes[parts], types=types)
-    wide, narrow = b.projection(parts, 0), b.projection(parts, 1)
-    graph = b.build(b.call("nn.relu", wide), b.call("nn.relu", narrow))
+    parts = b.call("split", b.parameter("x", IMAGE), results=2, axis=1)
+    wide, narrow = b.nodes[parts].results
+    one_channel = msgspec.structs.replace(narrow, type=TensorType((1, 1, 6, 6), "float32"))
+    results = (wide, one_channel)
+    b.nodes[parts] = msgspec.structs.replace(b.nodes[parts], results=results)
+    graph = b.build(*(b.call("nn.relu", value.index) for value in results))
+    wide, narrow = graph.nodes[parts].outputs
     assert by_value(graph, (wide, narrow), {0: NHWC}) == {wide: NHWC}
-    assert by_value(graph, (wide,), None) == {} == by_value(graph, (0,), {0: NHWC})
+    assert by_value(graph, (wide,), None) == {} == by_value(graph, graph.record.inputs, {0: NHWC})
 
 
 def all_of(name: str, formats: tuple[str, ...]) -> CandidateSource:
@@ -120,7 +120,7 @@ def test_only_who_can_is_offered_and_ids_keys_differ():
 
 
 def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) -> CandidateRecord:
-    takes, gives = channels_last_border(graph, graph.to_indices(nodes)) if nhwc else ({}, {})
+    takes, gives = channels_last_border(graph, operator_set(nodes)) if nhwc else ({}, {})
     record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
     return row(record, cost)

@@ -16,7 +16,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.candidate import Cost, CostTable, Refusal
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
@@ -24,7 +24,7 @@ from collage_engine.run.stages.search import search_covers
 from collage_engine.search.problem import Answer, Infeasible
 from collage_engine.support.errors import InfeasibleError
 from tests.support.covers import candidate_on
-from tests.support.graphs import chain, instance
+from tests.support.graphs import chain, instance, operator, record_of
 
 NO_ARGMAX = Refusal("judged", "argmax", "it has no ArgMax", "oneDNN")
 REFUSED = {"onednn": {1: NO_ARGMAX}, "tvm": {}, "tvm[tuned=yes]": {}}
@@ -39,11 +39,7 @@ def graph() -> GraphRecord:
         ("add", ("sum",)),
         ("add", ("last",)),
     ]
-    nodes = tuple(
-        Node(index=k, form="call", op=op, kind="opaque", types=(KIND,), onnx_nodes=names)
-        for k, (op, names) in enumerate(calls)
-    )
-    return GraphRecord(nodes=nodes, inputs=(), outputs=(), input_names=(), output_names=())
+    return record_of(*(operator(k, op, onnx_nodes=names) for k, (op, names) in enumerate(calls)))
 
 
 def reason(pins: list[Pin], nodes: tuple[int, ...], refused=REFUSED) -> str:

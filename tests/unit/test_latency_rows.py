@@ -4,22 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError
 from collage_engine.trials.baselines import check_placements
 from collage_engine.wording import titles
 from collage_engine.wording.figures import verdict_sentence
+from tests.support.graphs import operator, record_of
 from tests.support.runs import partition, run_record
 
-GRAPH = GraphRecord(
-    nodes=(Node(index=0, form="call", op="add", onnx_nodes=("sum",)),),
-    inputs=(),
-    outputs=(),
-    input_names=(),
-    output_names=(),
-)
+GRAPH = record_of(operator(0, "add", onnx_nodes=("sum",)))
 
 
 @pytest.fixture(autouse=True)

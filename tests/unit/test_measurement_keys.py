@@ -3,54 +3,57 @@
 from __future__ import annotations
 
 import random
+from itertools import product
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import GraphRecord, Node, TensorType, node_set
+from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext, KeyMaker
+from tests.support.graphs import GraphBuilder
 
 F = TensorType((1, 8), "float32")
 
 
-def graph(*nodes: Node, outputs: tuple[int, ...] = ()) -> DataflowGraph:
-    inputs = tuple(n.index for n in nodes if n.form == "parameter")
-    return DataflowGraph(
-        GraphRecord(nodes=nodes, inputs=inputs, outputs=outputs or (nodes[-1].index,))
-    )
+Item = tuple[str, int, TensorType, tuple[int, ...], dict[str, object]]
+"""What it is (an operator, ``parameter`` or ``constant``), its label, type, inputs, attributes."""
 
 
-def param(i: int, kind: TensorType = F) -> Node:
-    return Node(index=i, form="parameter", types=(kind,), name=f"in{i}")
+def graph(*items: Item, outputs: tuple[int, ...] = ()) -> DataflowGraph:
+    b = GraphBuilder()
+    handles: dict[int, int] = {}
+    for what, label, kind, inputs, attributes in items:
+        if what == "parameter":
+            handles[label] = b.parameter(f"in{label}", kind.shape, kind.dtype)
+        elif what == "constant":
+            handles[label] = b.constant(kind.shape, f"w{label}", kind.dtype)
+        else:
+            read = (handles[i] for i in inputs)
+            name = f"node_{label}"
+            handles[label] = b.call(
+                what, *read, shape=kind.shape, dtype=kind.dtype, name=name, **attributes
+            )
+    return b.build(*(handles[label] for label in outputs or (items[-1][1],)))
 
 
-def const(i: int, kind: TensorType = F) -> Node:
-    return Node(index=i, form="constant", types=(kind,), name=f"w{i}")
+def param(label: int, kind: TensorType = F) -> Item:
+    return "parameter", label, kind, (), {}
 
 
-def call(i: int, op: str, *inputs: int, kind: TensorType = F, **attributes) -> Node:
-    return Node(
-        index=i,
-        form="call",
-        op=op,
-        inputs=inputs,
-        types=(kind,),
-        attributes=attributes,
-        name=f"node_{i}",
-        onnx_nodes=(f"onnx{i}",),
-    )
+def const(label: int, kind: TensorType = F) -> Item:
+    return "constant", label, kind, (), {}
 
 
-def calls(g: DataflowGraph) -> int:
-    return node_set(g.operators)
+def call(label: int, op: str, *inputs: int, kind: TensorType = F, **attributes: object) -> Item:
+    return op, label, kind, inputs, attributes
 
 
-def form(*nodes: Node, outputs: tuple[int, ...] = ()) -> str:
-    g = graph(*nodes, outputs=outputs)
-    return KeyMaker(g).form(calls(g))
+def form(*items: Item, outputs: tuple[int, ...] = ()) -> str:
+    g = graph(*items, outputs=outputs)
+    return KeyMaker(g).form(g.everything)
 
 
 def test_does_not_depend_on_numbering_names_or_surroundings():
@@ -65,9 +68,8 @@ def test_does_not_depend_on_numbering_names_or_surroundings():
         call(6, "relu", 5),
         call(7, "tanh", 6),
     )
-    assert KeyMaker(g).form(node_set([5, 6])) == small
-    assert KeyMaker(g).form(node_set([3, 5, 6])) == small, "closed or not is the same set"
-    assert KeyMaker(g).form(node_set([6, 7])) != small
+    assert KeyMaker(g).form(operator_set([2, 3])) == small
+    assert KeyMaker(g).form(operator_set([3, 4])) != small
 
 
 def test_differences_that_matter():
@@ -94,15 +96,15 @@ def test_several_outputs_are_put_in_an_order_of_their_own():
     assert form(param(0), call(1, "relu", 0), call(2, "tanh", 0), outputs=(1,)) != one
 
 
-def test_tuples_and_projections():
-    pair = Node(index=1, form="call", op="split", inputs=(0,), types=(F, F), is_tuple=True)
-
-    def take(i: int, field: int) -> Node:
-        return Node(index=i, form="projection", inputs=(1,), field=field, types=(F,))
-
-    one = form(param(0), pair, take(2, 0), take(3, 1), call(4, "add", 2, 3))
-    swapped = form(param(0), pair, take(2, 0), take(3, 1), call(4, "add", 3, 2))
-    assert one != swapped and "field 1" in one
+def test_which_result_is_read_and_which_leaves():
+    forms = set()
+    for order, leaving in product(((0, 1), (1, 0)), (0, 1)):
+        b = GraphBuilder((1, 8))
+        split = b.call("split", b.parameter(), results=2)
+        end = b.call("sub", *(b.result(split, place) for place in order))
+        g = b.build(end, b.result(split, leaving))
+        forms.add(KeyMaker(g).form(g.everything))
+    assert len(forms) == 4
 
 
 def test_small_integers_and_scalars_take_part_by_value():
@@ -113,22 +115,24 @@ def test_small_integers_and_scalars_take_part_by_value():
         const(3, TensorType((), "float32")),
         call(4, "pow", 2, 3),
     )
-    values = {1: np.array([3, 4]), 3: np.float32(2.0)}
-    one = KeyMaker(g, values.__getitem__).form(calls(g))
+    whole, scalar = (value.index for value in g.record.constants)
+    values = {whole: np.array([3, 4]), scalar: np.float32(2.0)}
+    one = KeyMaker(g, values.__getitem__).form(g.everything)
     assert "=[3, 4]" in one and "=2.0" in one
-    assert KeyMaker(g, {**values, 3: np.float32(0.5)}.__getitem__).form(calls(g)) != one
+    other = {**values, scalar: np.float32(0.5)}
+    assert KeyMaker(g, other.__getitem__).form(g.everything) != one
     weights = graph(param(0), const(1), call(2, "add", 0, 1))
-    assert KeyMaker(weights, {}.__getitem__).form(4) == KeyMaker(weights).form(4)
+    assert KeyMaker(weights, {}.__getitem__).form(1) == KeyMaker(weights).form(1)
 
 
 def test_formats_take_part():
     g = graph(param(0), call(1, "relu", 0))
-    maker = KeyMaker(g)
+    maker, (given,) = KeyMaker(g), g.record.inputs
     forms = {
-        maker.form(2),
-        maker.form(2, takes={0: "NHWC"}),
-        maker.form(2, gives={1: "NHWC"}),
-        maker.form(2, takes={0: "NHWC"}, gives={1: "NHWC"}),
+        maker.form(1),
+        maker.form(1, takes={given: "NHWC"}),
+        maker.form(1, gives={0: "NHWC"}),
+        maker.form(1, takes={given: "NHWC"}, gives={0: "NHWC"}),
     }
     assert len(forms) == 4
 

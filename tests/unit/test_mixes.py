@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.trials.contender import Contender, ContenderResult
@@ -19,7 +18,7 @@ from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
 
 LENGTH = 5
-CALLS = call_graph(chain(*("anchor" for _ in range(LENGTH))))
+GRAPH = chain(*("anchor" for _ in range(LENGTH)))
 GROUPS: list[OperatorGroup] = [(OperatorNumber(number),) for number in range(LENGTH)]
 
 
@@ -39,7 +38,7 @@ Parts = list[tuple[str, tuple[int, ...]]]
 
 
 def mixes(found: dict[OperatorGroup, dict[str, float]], **alone_us: float) -> list[Parts]:
-    covers = suggested_mixes(found, alone_us, CALLS, candidate)
+    covers = suggested_mixes(found, alone_us, GRAPH, candidate)
     return [
         sorted(((c.instance.toolchain, tuple(c.nodes)) for c in cover), key=lambda one: one[1])
         for cover in covers
@@ -75,7 +74,7 @@ def taken(**numbers: range) -> dict[str, dict[OperatorGroup, Candidate]]:
 
 
 def test_the_groups_of_a_chain_of_anchors_are_its_operators() -> None:
-    assert groups_of(CALLS) == GROUPS
+    assert groups_of(GRAPH) == GROUPS
 
 
 def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:

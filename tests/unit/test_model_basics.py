@@ -16,7 +16,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.random_inputs import RANGES, random_inputs
 from collage_engine.partition.blocks import post_dominators
-from collage_engine.records.graph import GraphRecord, Node, TensorType, members
+from collage_engine.records.graph import TensorType, members
 from collage_engine.records.placement import Placement
 from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition
@@ -47,32 +47,32 @@ def test_post_dominators_are_those_that_networkx_finds(seed: int) -> None:
 
 def test_the_graph_as_a_networkx_graph() -> None:
     b = GraphBuilder((1, 4))
-    x = b.parameter("image")
-    weight = b.constant((4, 4))
-    split = b.call("split", b.call("matmul", x, weight), fields=2)
-    left = b.projection(split, 0)
-    both = b.call("add", left, left, name="sum")
+    x, weight = b.parameter("image"), b.constant((4, 4))
+    matmul = b.call("matmul", x, weight)
+    split = b.call("split", matmul, results=2)
+    left, right = b.result(split, 0), b.result(split, 1)
+    both = b.call("add", b.call("multiply", left, right), right, name="sum")
     graph = b.build(both)
     placement = Placement(
         partitions=(partition(0, config={"threads": "2"}, us=3.5),),
         estimated_us=4.0,
     )
     view = networkx_graph(graph.record, placement)
-    assert list(view) == list(range(len(graph)))
+    assert set(view) == {b.index(x), b.index(weight), *graph.operators}
     assert nx.is_directed_acyclic_graph(view)
-    assert view.nodes[x]["form"] == "parameter" and view.nodes[x]["number"] is None
-    matmul = graph.operators[0]
+    parameter = view.nodes[b.index(x)]
+    assert parameter["form"] == "parameter" and parameter["number"] is None
     assert view.nodes[matmul]["operator"] == "matmul" and view.nodes[matmul]["number"] == 0
     assert view.nodes[matmul]["toolchain"] == "onednn[threads=2]"
     assert view.nodes[matmul]["partition"] == "p0" and view.nodes[matmul]["estimated_us"] == 3.5
     assert "toolchain" not in view.nodes[both] and view.nodes[both]["is_output"]
-    assert view.edges[weight, matmul] == {"bytes": 64, "arguments": (1,)}
-    assert view.edges[left, both]["arguments"] == (0, 1)
+    assert view.edges[b.index(weight), matmul] == {"bytes": 64, "arguments": (1,)}
+    assert view.edges[split, both - 1] == {"bytes": 32, "arguments": (0, 1)}
+    assert view.edges[split, both] == {"bytes": 16, "arguments": (1,)}
     assert "partition" not in networkx_graph(graph.record).nodes[matmul]
     # What networkx says of the order and of the pieces is what the graph's own sets say.
-    for index, node in enumerate(graph.nodes):
-        assert nx.descendants(view, index) == set(members(graph.downstream[index]))
-        assert set(node.inputs) == set(view.predecessors(index))
+    for operator in graph.operators:
+        assert nx.descendants(view, operator) == set(members(graph.downstream[operator]))
 
 
 @pytest.mark.parametrize(
@@ -92,27 +92,21 @@ def test_einsum_that_is_no_matmul_has_no_plan(equation: str, shapes: list) -> No
 
 
 def _embedding() -> DataflowGraph:
-    nodes = (
-        Node(index=0, form="parameter", types=(TensorType((2, 3), "int64"),)),
-        Node(index=1, form="parameter", types=(TensorType((2, 3), "int64"),)),
-        Node(index=2, form="constant", types=(TensorType((7, 4), "float32"),)),
-        Node(index=3, form="call", op="reshape", inputs=(0,), types=(TensorType((6,), "int64"),)),
-        Node(
-            index=4,
-            form="call",
-            op="take",
-            inputs=(2, 3),
-            attributes={"axis": 0},
-            types=(TensorType((6, 4), "float32"),),
-        ),
-    )
-    return DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1), outputs=(4,)))
+    b = GraphBuilder()
+    ids = b.parameter("ids", (2, 3), "int64")
+    b.parameter("mask", (2, 3), "int64")
+    flat = b.call("reshape", ids, shape=(6,), dtype="int64")
+    return b.build(b.call("take", b.constant((7, 4)), flat, shape=(6, 4), axis=0))
+
+
+def _inputs(graph: DataflowGraph) -> tuple[tuple[str, TensorType], ...]:
+    return tuple((value.name, value.type) for value in graph.record.parameters)
 
 
 def _drawn(shape: tuple[int, ...], numbers: str = "normal") -> np.ndarray:
-    node = Node(index=0, form="parameter", types=(TensorType(shape, "float32"),))
-    graph = DataflowGraph(GraphRecord(nodes=(node,), inputs=(0,), outputs=(0,)))
-    return random_inputs(graph, (("x", node.type),), 5, numbers)["x"]
+    b = GraphBuilder()
+    graph = b.build(b.parameter("x", shape))
+    return random_inputs(graph, _inputs(graph), 5, numbers)["x"]
 
 
 def test_random_floats_come_from_the_range_that_is_asked_for() -> None:
@@ -127,16 +121,12 @@ def test_random_floats_come_from_the_range_that_is_asked_for() -> None:
 
 def test_nothing_is_divided_by_zero() -> None:
     """An integer divisor of 0 ends a process, or is refused by one runtime and not by another."""
-    kinds = [TensorType((4, 50), dtype) for dtype in ("int64", "int8", "int64")]
-    turned = TensorType((50, 4), "int64")
-    nodes = (
-        *(Node(index=k, form="parameter", types=(kind,)) for k, kind in enumerate(kinds)),
-        Node(index=3, form="call", op="permute_dims", inputs=(0,), types=(turned,)),
-        Node(index=4, form="call", op="divide", inputs=(2, 3), types=(turned,)),
-        Node(index=5, form="call", op="floor_mod", inputs=(1, 1), types=(kinds[1],)),
-    )
-    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1, 2), outputs=(4, 5)))
-    made = random_inputs(graph, (("a", kinds[0]), ("b", kinds[1]), ("c", kinds[2])), 1)
+    b = GraphBuilder((4, 50), "int64")
+    first, second, third = b.parameter("a"), b.parameter("b", dtype="int8"), b.parameter("c")
+    turned = b.call("permute_dims", first, shape=(50, 4))
+    quotient = b.call("divide", third, turned, shape=(50, 4))
+    graph = b.build(quotient, b.call("floor_mod", second, second, dtype="int8"))
+    made = random_inputs(graph, _inputs(graph), 1)
     divisors = {*range(-8, 0), *range(1, 9)}
     assert set(made["a"].ravel().tolist()) == divisors == set(made["b"].ravel().tolist())
     assert made["c"].min() < -(2**40) and made["c"].max() > 2**40
@@ -160,17 +150,13 @@ def test_whole_numbers_are_as_large_as_nothing_overflows(
     dtype: str, operators: list[str], bits: int
 ) -> None:
     """A library that computes them in float32, or in 32 bits, is right about small ones."""
-    kind = TensorType((4, 50), dtype)
-    nodes = [Node(index=0, form="parameter", types=(kind,))]
-    nodes.append(Node(index=1, form="constant", types=(kind,), largest=2))
+    b = GraphBuilder((4, 50), dtype)
+    value, two = b.parameter("a"), b.constant((4, 50), largest=2)
     given = {"astype": "float32", "equal": "bool"}
-    for k, op in enumerate(operators):
-        result = TensorType((4, 50), given.get(op, dtype))
-        nodes.append(
-            Node(index=k + 2, form="call", op=op, inputs=(k + 1 if k else 0, 1), types=(result,))
-        )
-    graph = DataflowGraph(GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(len(nodes) - 1,)))
-    drawn = random_inputs(graph, (("a", kind),), 1)["a"]
+    for op in operators:
+        value = b.call(op, value, two, dtype=given.get(op, dtype))
+    graph = b.build(value)
+    drawn = random_inputs(graph, _inputs(graph), 1)["a"]
     assert drawn.dtype == dtype and 2**bits * 0.4 < abs(int(drawn.max())) + 1 <= 2**bits
     signed = dtype.startswith("int") and bits > 1
     assert drawn.min() < -(2 ** (bits - 4)) if signed else drawn.min() == 0
@@ -179,15 +165,12 @@ def test_whole_numbers_are_as_large_as_nothing_overflows(
 @pytest.mark.parametrize("depth", [1, 4, 100])
 @pytest.mark.parametrize("dtype", ["int32", "int64"])
 def test_products_and_powers_of_drawn_numbers_are_exact(dtype: str, depth: int) -> None:
-    kinds = [TensorType(shape, dtype) for shape in ((9, depth), (depth, 9), (9, 9))]
-    nodes = (
-        *(Node(index=k, form="parameter", types=(kind,)) for k, kind in enumerate(kinds)),
-        Node(index=3, form="call", op="matmul", inputs=(0, 1), types=kinds[2:]),
-        Node(index=4, form="call", op="power", inputs=(3, 2), types=kinds[2:]),
-    )
-    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0, 1, 2), outputs=(4,)))
-    inputs = tuple((name, kind) for name, kind in zip("abc", kinds, strict=True))
-    a, b, c = (values.astype(object) for values in random_inputs(graph, inputs, 1).values())
+    builder = GraphBuilder((9, 9), dtype)
+    left, right = builder.parameter("a", (9, depth)), builder.parameter("b", (depth, 9))
+    product = builder.call("matmul", left, right)
+    graph = builder.build(builder.call("power", product, builder.parameter("c")))
+    made = random_inputs(graph, _inputs(graph), 1)
+    a, b, c = (values.astype(object) for values in made.values())
     largest = max(abs(value) for value in ((a @ b) ** c).ravel())
     assert {0, 1, 2, 3} == set(c.ravel()) and largest <= np.iinfo(dtype).max
     assert max(abs(value) for value in a.ravel()) > (2 if dtype == "int32" else 30)
@@ -209,7 +192,7 @@ def test_images_are_smooth_pictures_and_other_shapes_white_noise() -> None:
 
 def test_random_integers_stay_within_the_table_they_index() -> None:
     graph = _embedding()
-    inputs = tuple((n, graph.nodes[i].type) for n, i in (("ids", 0), ("mask", 1)))
+    inputs = _inputs(graph)
     seen: set[int] = set()
     for seed in range(20):
         made = random_inputs(graph, inputs, seed)

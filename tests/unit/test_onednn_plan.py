@@ -22,12 +22,11 @@ class Graph(ValuedGraph):
         return self.const(np.arange(np.prod(shape)).reshape(shape))
 
     def plan(self, *outputs: int) -> list[dict[str, Any]]:
-        graph = self.graph(*outputs)
-        calls = graph.close(sum(1 << i for i in graph.operators))
-        inputs, results = graph.boundary(calls)
-        model: Any = SimpleNamespace(constant=self.values.__getitem__)
+        graph = self.build(*outputs)
+        inputs, results = graph.boundary(graph.everything)
+        model: Any = SimpleNamespace(constant=self.array)
         instance = ToolchainInstance(toolchain="onednn")
-        function = Function("plan", model, graph, calls, inputs, results, instance)
+        function = Function("plan", model, graph, graph.everything, inputs, results, instance)
         plan, given, made = generate(function)
         steps: list[dict[str, Any]] = plan.as_json(given, made)["steps"]
         return steps
@@ -46,21 +45,21 @@ def test_difference_with_the_convolution_on_the_right_is_negated() -> None:
     g = Graph()
     x, shape = g.input(1, 4, 8, 8), (1, 4, 8, 8)
     a = g.conv2d(x, g.weights(4, 4, 1, 1), shape)
-    steps = g.plan(g.call("subtract", shape, x, a))
+    steps = g.plan(g.add_call("subtract", shape, x, a))
     assert ops(steps) == ["conv+linear+add"]
     assert steps[-1]["post"][0]["alpha"] == -1.0
 
 
 REFUSED: dict[str, tuple[Any, str]] = {
-    "unknown": (lambda g: g.call("sin", (2, 2), g.input(2, 2)), "oneDNN has no Sin"),
+    "unknown": (lambda g: g.add_call("sin", (2, 2), g.input(2, 2)), "oneDNN has no Sin"),
     "type": (
-        lambda g: g.call("add", (2, 2), g.input(2, 2, dtype="int64"), g.input(2, 2)),
+        lambda g: g.add_call("add", (2, 2), g.input(2, 2, dtype="int64"), g.input(2, 2)),
         "Add: .* float32, not int64",
     ),
-    "empty": (lambda g: g.call("nn.relu", (0, 2), g.input(0, 2)), "without elements"),
-    "rank": (lambda g: g.call("nn.relu", (1,) * 13, g.input(*[1] * 13)), "12 dimensions"),
+    "empty": (lambda g: g.add_call("nn.relu", (0, 2), g.input(0, 2)), "without elements"),
+    "rank": (lambda g: g.add_call("nn.relu", (1,) * 13, g.input(*[1] * 13)), "12 dimensions"),
     "exponent": (
-        lambda g: g.call("power", (2, 2), g.input(2, 2), g.input(2, 2)),
+        lambda g: g.add_call("power", (2, 2), g.input(2, 2), g.input(2, 2)),
         "Pow: .* constant exponent",
     ),
     "layout": (
@@ -70,7 +69,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
         "no layout NCHW4c",
     ),
     "norm axes": (
-        lambda g: g.call(
+        lambda g: g.add_call(
             "nn.layer_norm",
             (4, 4),
             g.input(4, 4),
@@ -89,7 +88,7 @@ def test_refusal_names_operator_and_cause(name: str) -> None:
     make, reason = REFUSED[name]
     g = Graph()
     y = make(g)
-    said = reason_against(g.graph(y), y)
+    said = reason_against(g.build(y), y)
     assert said is not None
     with pytest.raises(UnsupportedError, match=reason) as caught:
         g.plan(y)

@@ -18,12 +18,10 @@ from collage_engine.partition.combiners import (
     I_TO_I,
     AllSimple,
     CombineLimits,
-    TupleArgument,
-    TupleProjection,
+    ListArgument,
 )
 from collage_engine.partition.rule_trees import LIMITS, MOST_DEPTH, fusion_rules
 from collage_engine.partition.rules import CombineRule, OpCallByKindRule
-from collage_engine.partition.sub_graph import node_kind
 from collage_engine.records.graph import KIND_ORDER
 from tests.support.graphs import GraphBuilder, chain, random_graph, resnet
 
@@ -41,24 +39,27 @@ def combined(graph: DataflowGraph, combiners, depth: int, limits=None) -> set[in
 class Naive:
     """Rules on plain sets of nodes, with path searches, tried on all pairs until nothing is new."""
 
-    def __init__(self, graph: DataflowGraph, simple, depth: int, glue: bool) -> None:
+    def __init__(self, graph: DataflowGraph, simple, depth: int, lists: bool) -> None:
         self.graph = graph
         self.simple = simple
         self.max_depth = depth
-        self.glue = glue
+        self.lists = lists
 
     def kind(self, nodes: frozenset[int]) -> int:
-        return max(KIND_ORDER[node_kind(self.graph.nodes[i])] for i in nodes)
+        return max(KIND_ORDER[self.graph.nodes[i].kind] for i in nodes)
 
     def depth(self, nodes: frozenset[int]) -> int:
         """Longest path from an entry to an exit, by enumerating paths."""
         graph, deepest = self.graph, 0
 
         def enters(i: int) -> bool:
-            return any(s not in nodes and not graph.nodes[s].scalar for s in graph.nodes[i].inputs)
+            read = [graph.values[s] for s in graph.nodes[i].inputs]
+            weights = (value.constant and value.type.shape != () for value in read)
+            made = (not value.constant and value.producer not in nodes for value in read)
+            return any(weights) or any(made)
 
         def leaves(i: int) -> bool:
-            return bool(graph.output_set >> i & 1) or any(u not in nodes for u in graph.users[i])
+            return bool(graph.leaving >> i & 1) or any(u not in nodes for u in graph.users[i])
 
         def walk(i: int, length: int) -> None:
             nonlocal deepest
@@ -87,7 +88,8 @@ class Naive:
 
     def join(self, up: frozenset[int], down: frozenset[int]) -> frozenset[int] | None:
         graph = self.graph
-        if up & down or not any(u in down for i in up for u in graph.users[i]):
+        readers = {u for i in up for u in graph.users[i] if graph.nodes[u].op != "concat"}
+        if up & down or not readers & down:
             return None
         if self.depth(up) + self.depth(down) > self.max_depth:
             return None
@@ -96,32 +98,27 @@ class Naive:
             return None
         return up | down if self.convex(up | down) else None
 
-    def glued(self, found: set[frozenset[int]]) -> set[frozenset[int]]:
+    def listed(self, found: set[frozenset[int]]) -> set[frozenset[int]]:
         graph, new = self.graph, set()
         injective = [c for c in found if self.kind(c) <= KIND_ORDER["injective"]]
 
-        def reads_outside(c: frozenset[int], i: int) -> bool:
-            return bool(graph.output_set >> i & 1) or any(u not in c for u in graph.users[i])
+        def read_outside(c: frozenset[int], i: int) -> bool:
+            return bool(graph.leaving >> i & 1) or any(u not in c for u in graph.users[i])
 
-        for c in found:
-            for i in c:
-                for user in graph.users[i]:
-                    if graph.nodes[user].form == "projection" and user not in c:
-                        new.add(c | {user})
         for consumer in injective:
-            tuples = {s for i in consumer for s in graph.nodes[i].inputs if s not in consumer}
-            for t in (t for t in tuples if graph.nodes[t].form == "tuple"):
+            for operator in (i for i in consumer if graph.nodes[i].op == "concat"):
+                read = [graph.values[i] for i in graph.nodes[operator].inputs]
+                makers = {value.producer for value in read if not value.constant} - consumer
                 choices = [
-                    [c for c in injective if f in c and reads_outside(c, f) and not c & consumer]
-                    for f in dict.fromkeys(graph.nodes[t].inputs)
-                    if f not in consumer
+                    [c for c in injective if m in c and read_outside(c, m) and not c & consumer]
+                    for m in makers
                 ]
                 if not choices:
                     continue
                 for chosen in product(*choices):
                     parts = set(chosen)
-                    union = consumer | {t} | frozenset().union(*parts)
-                    disjoint = len(union) == len(consumer) + 1 + sum(map(len, parts))
+                    union = consumer | frozenset().union(*parts)
+                    disjoint = len(union) == len(consumer) + sum(map(len, parts))
                     if disjoint and self.convex(union):
                         new.add(union)
         return new
@@ -130,12 +127,12 @@ class Naive:
         found = {
             frozenset({n.index})
             for n in self.graph.nodes
-            if n.form == "call" and KIND_ORDER[n.kind] <= KIND_ORDER["anchor"]
+            if KIND_ORDER[n.kind] <= KIND_ORDER["anchor"]
         }
         while True:
             new = {j for a in found for b in found if (j := self.join(a, b))}
-            if self.glue:
-                new |= self.glued(found)
+            if self.lists:
+                new |= self.listed(found)
             if new <= found:
                 return {sum(1 << i for i in c) for c in found}
             found |= new
@@ -144,24 +141,24 @@ class Naive:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4))
 def test_equals_brute_force(seed: int, operators: int, depth: int) -> None:
-    graph = random_graph(random.Random(seed), operators, glue=False)
+    graph = random_graph(random.Random(seed), operators, lists=False)
     combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)),)
     assert combined(graph, combiners, depth) == Naive(graph, FUSION, depth, False).run()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 5))
-def test_equals_brute_force_with_tuples(seed: int, operators: int) -> None:
+def test_equals_brute_force_with_lists(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators)
-    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
-    limits = CombineLimits(tuple_choices=0)
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), ListArgument())
+    limits = CombineLimits(list_choices=0)
     assert combined(graph, combiners, 4, limits) == Naive(graph, FUSION, 4, True).run()
 
 
 @settings(max_examples=40, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 6))
 def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
-    graph = random_graph(random.Random(seed), operators, glue=False)
+    graph = random_graph(random.Random(seed), operators, lists=False)
     naive = Naive(graph, (("anchor", "anchor"),), 3, False)
     assert combined(graph, (AllSimple((("anchor", "anchor"),)),), 3) == naive.run()
 
@@ -212,7 +209,7 @@ def branching(blocks: int, branches: int, ops: Sequence[str]) -> DataflowGraph:
         ends = [value] * branches
         for op in ops:
             ends = [b.call(op, end) for end in ends]
-        value = b.call("concat", b.tuple(*ends))
+        value = b.call("concat", *ends)
     return b.build(value)
 
 
@@ -221,7 +218,7 @@ def densely_connected(layers: int) -> DataflowGraph:
     b = GraphBuilder()
     values = [b.parameter()]
     for _ in range(layers):
-        values.append(b.call("nn.relu", b.call("exp", b.call("concat", b.tuple(*values)))))
+        values.append(b.call("nn.relu", b.call("exp", b.call("concat", *values))))
     return b.build(values[-1])
 
 
@@ -244,7 +241,7 @@ INTRICATE = {
     "densely connected": lambda: densely_connected(166),
     "skipping": lambda: skipping(500, random.Random(0)),
     "random": lambda: random_graph(random.Random(0), 500),
-    "random without tuples": lambda: random_graph(random.Random(1), 500, glue=False),
+    "random without lists": lambda: random_graph(random.Random(1), 500, lists=False),
 }
 
 
@@ -261,7 +258,7 @@ def test_work_is_bounded_for_any_structure(name: str) -> None:
 
 
 def test_limits_leave_nothing_out_of_a_usual_model() -> None:
-    combiners = (AllSimple(FUSION), TupleArgument(), TupleProjection())
+    combiners = (AllSimple(FUSION), ListArgument())
     for graph in (resnet(16), branching(3, 4, ("nn.conv2d", "nn.relu"))):
         everything = combined(graph, combiners, MOST_DEPTH)
         assert combined(graph, combiners, MOST_DEPTH, LIMITS) == everything

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.candidate import candidate_id, shorten
 from collage_engine.partition.enumerate import (
     CandidateSource,
@@ -21,7 +20,7 @@ from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.candidate import Candidate, Refusal
-from collage_engine.records.graph import members
+from collage_engine.records.graph import members, operator_set
 from tests.support.graphs import (
     chain,
     instance,
@@ -69,22 +68,16 @@ def of(found: Sequence[Candidate], name: str) -> list[Candidate]:
 
 
 def check_invariants(graph, found: Sequence[Candidate]) -> None:
-    calls = call_graph(graph)
     assert len({c.id for c in found}) == len(found)
     supports = {o.instance.id: o.supports for o in sources(graph)}
     for candidate in found:
-        operators = calls.of(candidate.nodes)
+        operators = operator_set(candidate.nodes)
         assert candidate.nodes == tuple(members(operators)) and candidate.nodes
         assert candidate.nodes == graph.record.whole_nodes(candidate.nodes)
-        assert calls.convex(operators)
+        assert graph.convex(operators)
         for operator in candidate.nodes:
-            assert supports[candidate.instance.id](graph.operators[operator]) is None
-        closed = graph.close(graph.to_indices(candidate.nodes))
-        inputs, outputs = graph.boundary(closed)
-        for index in (*inputs, *outputs):
-            assert not graph.nodes[index].is_tuple, "a tuple crosses the border"
-        for index in inputs:
-            assert graph.nodes[index].form != "constant" or graph.nodes[index].scalar
+            assert supports[candidate.instance.id](operator) is None
+        assert not any(graph.values[index].constant for index in graph.boundary(operators)[0])
         seen: set[int] = set()
         for _, nodes in candidate.composites:
             assert set(nodes) <= set(candidate.nodes) and not seen & set(nodes)
@@ -97,14 +90,12 @@ def test_invariants_on_random_graphs(seed: int, operators: int) -> None:
     graph = random_graph(random.Random(seed), operators)
     found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
-    calls = call_graph(graph)
     for source in sources(graph):
         mine = {c.nodes: c for c in of(found, source.instance.id)}
-        for operator, index in enumerate(graph.operators):
+        for operator in graph.operators:
             held = any(operator in nodes for nodes in mine)
-            if calls.close(1 << operator) == 1 << operator:
-                assert held == (source.supports(index) is None)
-    whole = tuple(range(calls.size))
+            assert held == (source.supports(operator) is None)
+    whole = tuple(range(len(graph)))
     for name in "ac":
         record = next(c for c in of(found, name) if c.nodes == whole)
         assert "whole-model" in record.rule
@@ -117,26 +108,23 @@ def test_candidates_consist_of_whole_nodes(seed: int, operators: int) -> None:
     graph = with_nodes(random_graph(rng, operators), rng)
     found = enumerate_candidates(graph, sources(graph))
     check_invariants(graph, found)
-    calls = call_graph(graph)
     for source in sources(graph):
-        takes = calls.whole_part(
-            calls.of(n for n, i in enumerate(graph.operators) if source.supports(i) is None)
+        takes = graph.whole_part(
+            operator_set(n for n in graph.operators if source.supports(n) is None)
         )
         held = {n for c in of(found, source.instance.id) for n in c.nodes}
         assert held == set(members(takes)), "each node that it takes as a whole is a candidate"
-        for number in set(range(calls.size)) - held:
-            assert why_not(graph, source, graph.operators[number]).kind == "judged"
+        for number in set(range(len(graph))) - held:
+            assert why_not(graph, source, number).kind == "judged"
 
 
 def with_nodes(graph: DataflowGraph, rng: random.Random) -> DataflowGraph:
     """Return the graph with ONNX nodes of several operators: neighbours, but not always convex."""
-    record, owner = graph.record, {}
+    record, owner = graph.record, dict[int, int]()
     for index in graph.operators:
-        above = [owner[i] for i in graph.nodes[index].inputs if i in owner]
+        above = [owner[i] for i in graph.inputs[index]]
         owner[index] = rng.choice(above) if above and rng.random() < 0.4 else len(owner)
-    nodes = [
-        msgspec.structs.replace(node, onnx_node=owner.get(node.index, -1)) for node in graph.nodes
-    ]
+    nodes = [msgspec.structs.replace(node, onnx_node=owner[node.index]) for node in graph.nodes]
     return DataflowGraph(msgspec.structs.replace(record, nodes=tuple(nodes)))
 
 
@@ -157,15 +145,15 @@ class TestWhyNot:
     def test_unsupported(self) -> None:
         graph = chain("abs", "mean")
         b = next(source for source in sources(graph) if source.instance.id == "b")
-        assert why_not(graph, b, graph.operators[1]) == Refusal("judged", "mean", "b has no mean")
+        assert why_not(graph, b, 1) == Refusal("judged", "mean", "b has no mean")
 
     def test_what_no_partition_holds(self) -> None:
         graph = chain("nn.softmax")
         spec = fusion_rules("tvm")
-        found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 1)
+        found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 0)
         assert found == Refusal("alone", "nn.softmax")
         calling = CandidateSource(instance("a", library="b"), spec, lambda i: None)
-        assert why_not(graph, calling, 1) == Refusal("calls", "nn.softmax")
+        assert why_not(graph, calling, 0) == Refusal("calls", "nn.softmax")
 
 
 def test_shapes_stay_on_the_host() -> None:
@@ -174,7 +162,7 @@ def test_shapes_stay_on_the_host() -> None:
     found = enumerate_candidates(graph, [gpu])
     assert {c.nodes for c in found} == {(0,)}
     assert {c.device for c in found} == {"cuda:0"}
-    assert why_not(graph, gpu, graph.operators[1]) == Refusal("device", "shape_of", "cuda:0")
+    assert why_not(graph, gpu, 1) == Refusal("device", "shape_of", "cuda:0")
 
 
 class TestRecords:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.fuse_ops import fuse_ops
 from collage_engine.records.graph import members
 from tests.support.graphs import GraphBuilder, chain, conv_block, random_graph
@@ -15,10 +14,7 @@ def groups(graph, **limits) -> list[tuple[int, ...]]:
 
 
 def by_label(graph, **limits) -> list[str]:
-    return [
-        "+".join(graph.nodes[i].op or graph.nodes[i].form for i in g)
-        for g in groups(graph, **limits)
-    ]
+    return ["+".join(graph.nodes[i].op for i in g) for g in groups(graph, **limits)]
 
 
 class TestGroups:
@@ -54,33 +50,29 @@ class TestGroups:
     def test_groups_are_a_partition_into_convex_sets(self) -> None:
         for seed in range(150):
             graph = random_graph(random.Random(seed), 14)
-            calls = call_graph(graph)
             seen = 0
             for group in fuse_ops(graph):
                 assert not group & seen
                 seen |= group
-                operators = calls.from_nodes(group)
-                assert calls.convex(operators), (seed, tuple(members(group)))
+                assert graph.convex(group), (seed, tuple(members(group)))
                 anchors = sum(graph.nodes[i].kind == "anchor" for i in members(group))
                 assert anchors <= 1
-            assert calls.from_nodes(seen) == calls.everything
+            assert seen == graph.everything
 
 
-class TestTuples:
-    def concat(self):
+class TestSeveralValues:
+    def test_a_list_is_fused_into_its_reader(self) -> None:
         b = GraphBuilder()
         x = b.parameter()
-        fields = b.tuple(b.call("exp", x), b.call("reshape", x))
-        return b.build(b.call("tanh", b.call("concat", fields)))
+        joined = b.call("concat", b.call("exp", x), b.call("reshape", x))
+        assert by_label(b.build(b.call("tanh", joined))) == ["exp+reshape+concat+tanh"]
 
-    def test_fields_are_fused_into_their_reader(self) -> None:
-        assert by_label(self.concat()) == ["exp+reshape+concat+tanh"]
-
-    def test_a_tuple_that_leaves_is_left_alone(self) -> None:
+    def test_a_field_of_a_tuple_is_fused_as_an_injective_operator(self) -> None:
         b = GraphBuilder()
-        x = b.parameter()
-        graph = b.build(b.tuple(b.call("exp", x), b.call("abs", x)))
-        assert by_label(graph) == ["exp", "abs"]
+        parts = b.call("split", b.parameter(), results=2)
+        ends = [b.call("exp", b.result(parts, place)) for place in range(2)]
+        assert by_label(b.build(*ends)) == ["split", "exp", "exp"]
+        assert by_label(b.build(b.call("add", *ends))) == ["split+exp+exp+add"]
 
 
 def test_broadcast_over_an_equal_operand_is_elementwise_for_relax() -> None:

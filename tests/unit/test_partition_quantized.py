@@ -8,13 +8,11 @@ import numpy as np
 import pytest
 
 from collage_engine.partition import quantized
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.records.graph import members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import UnsupportedError
 from tests.support.valued_graph import ValuedGraph
@@ -27,42 +25,41 @@ class Graph(ValuedGraph):
         return super().input(*shape, dtype=dtype)
 
     def dequantize(self, x: int, scale: Any = 0.5, zero: Any = 0, axis: int = 0) -> int:
-        kind = self.nodes[x].type
+        kind = self.type(x)
         scales, zeros = self.const(scale, "float32"), self.const(zero, kind.dtype)
-        return self.call("dequantize", kind.shape, x, scales, zeros, axis=axis)
+        return self.add_call("dequantize", kind.shape, x, scales, zeros, axis=axis)
 
     def quantize(self, x: int, scale: float = 0.25, zero: int = 3, dtype: str = "uint8") -> int:
         scales, zeros = self.const(scale, "float32"), self.const(zero, dtype)
-        shape = self.nodes[x].type.shape
-        return self.call("quantize", shape, x, scales, zeros, dtype=dtype, axis=1)
+        shape = self.type(x).shape
+        return self.add_call("quantize", shape, x, scales, zeros, dtype=dtype, axis=1)
 
     def weights(self, *shape: int, zero: Any = 0, scale: Any = 0.1, axis: int = 0) -> int:
         values = (np.arange(np.prod(shape)) % 101 - 50).reshape(shape)
         return self.dequantize(self.const(values, "int8"), scale, zero, axis)
 
     def conv(self, x: int, w: int) -> int:
-        shape = self.nodes[x].type.shape
-        extents = (1, self.nodes[w].type.shape[0], *shape[2:])
+        shape = self.type(x).shape
+        extents = (1, self.type(w).shape[0], *shape[2:])
         return self.conv2d(x, w, extents, padding=[1, 1, 1, 1])
 
     def bias(self, x: int, values: Any, scale: Any) -> int:
         whole = self.dequantize(self.const(values, "int32"), scale, np.zeros(len(values)))
-        shaped = self.call("reshape", (1, len(values), 1, 1), whole, shape=[1, len(values), 1, 1])
-        return self.call("add", self.nodes[x].type.shape, x, shaped)
+        shaped = self.add_call("reshape", (1, len(values), 1, 1), whole)
+        return self.add_call("add", self.type(x).shape, x, shaped)
 
     def add(self, a: int, b: int) -> int:
-        return self.call("add", self.nodes[a].type.shape, a, b)
+        return self.add_call("add", self.type(a).shape, a, b)
 
     def relu(self, x: int) -> int:
-        return self.call("nn.relu", self.nodes[x].type.shape, x)
+        return self.add_call("nn.relu", self.type(x).shape, x)
 
     def found(self, *outputs: int) -> list[Quantized]:
-        graph = self.graph(*outputs)
-        everything = graph.to_indices(tuple(range(len(graph.operators))))
-        return list(quantized.within(graph, everything).values())
+        graph = self.build(*outputs)
+        return list(quantized.within(graph, graph.everything).values())
 
     def numbers(self, found: Quantized, *outputs: int) -> Numbers:
-        return Numbers(self.graph(*outputs), found, self.values.__getitem__)
+        return Numbers(self.build(*outputs), found, self.array)
 
 
 def whole(g: Graph) -> int:
@@ -78,8 +75,7 @@ def test_convolution_with_everything_is_one_composite() -> None:
     y = whole(g)
     (found,) = g.found(y)
     assert found.kind == "conv" and found.root == y
-    calls = [n.index for n in g.nodes if n.form == "call"]
-    assert list(members(found.nodes)) == calls
+    assert found.nodes == g.build(y).everything
     for name in ("data", "weights", "bias", "residual", "activation", "quantize"):
         assert name in found
     numbers = g.numbers(found, y)
@@ -157,8 +153,8 @@ def test_product_with_transposed_weights() -> None:
     g = Graph()
     scales = np.arange(1, 6) / 100
     w = g.weights(5, 3, scale=scales, zero=np.zeros(5))
-    w = g.call("permute_dims", (3, 5), w, axes=[1, 0])
-    y = g.quantize(g.call("matmul", (2, 5), g.dequantize(g.input(2, 3)), w))
+    w = g.add_call("permute_dims", (3, 5), w, axes=[1, 0])
+    y = g.quantize(g.add_call("matmul", (2, 5), g.dequantize(g.input(2, 3)), w))
     (found,) = g.found(y)
     weights, found_scales = g.numbers(found, y).weights()
     assert weights.shape == (3, 5)
@@ -172,8 +168,7 @@ def test_sum_of_two_and_concatenation() -> None:
     assert [f.kind for f in g.found(total)] == ["binary"]
     g = Graph()
     parts = [g.dequantize(g.input(1, 4, 8, 8), s) for s in (0.1, 0.2, 0.3)]
-    fields = g.add_node("tuple", (), "float32", inputs=tuple(parts), is_tuple=True)
-    y = g.quantize(g.call("concat", (1, 12, 8, 8), fields, axis=1))
+    y = g.quantize(g.add_call("concat", (1, 12, 8, 8), *parts, axis=1))
     (found,) = g.found(y)
     assert found.kind == "concat" and {"part0", "part1", "part2"} <= set(found.match.bindings)
 
@@ -181,16 +176,16 @@ def test_sum_of_two_and_concatenation() -> None:
 def test_composite_is_one_candidate_with_its_name_and_greedy_keeps_it_whole() -> None:
     g = Graph()
     y = whole(g)
-    graph = g.graph(y)
+    graph = g.build(y)
     instance = ToolchainInstance(toolchain="some", threads=1)
     spec = composite_rules("quantized", pattern_table("some"))
     candidates = spec.candidates(graph)
     largest = max(candidates, key=lambda c: c.sub_graph.inside.bit_count())
     assert [name for name, _ in largest.sub_graph.composites] == ["some.quantized_conv"]
-    assert graph.to_operators(largest.sub_graph.inside) == tuple(range(len(graph.operators)))
+    assert largest.sub_graph.inside == graph.everything
     source = CandidateSource(instance=instance, spec=spec, supports=lambda index: None)
     (partition,) = greedy(graph, [source]).partitions
-    assert partition.composites == (("some.quantized_conv", tuple(range(len(graph.operators)))),)
+    assert partition.composites == (("some.quantized_conv", graph.operators),)
 
 
 def test_blocks_hold_composites_whole_or_not_at_all() -> None:
@@ -198,12 +193,10 @@ def test_blocks_hold_composites_whole_or_not_at_all() -> None:
     first = whole(g)
     x = g.dequantize(first)
     second = g.quantize(g.conv(x, g.weights(4, 6, 3, 3)))
-    graph = g.graph(second)
-    calls = call_graph(graph)
-    a, b = (calls.from_nodes(f.nodes) for f in sorted(g.found(second), key=lambda f: f.root))
-    number = graph.operator_number
+    graph = g.build(second)
+    a, b = (f.nodes for f in sorted(g.found(second), key=lambda f: f.root))
     # Without its weights' dequantize, and with the next one's data already.
-    cut = 1 << number[first] | 1 << number[x]
-    assert completed(calls, [cut]) == [a]
-    assert completed(calls, [1 << number[x]]) == []
-    assert completed(calls, [cut | 1 << number[second]]) == [a | b]
+    cut = 1 << first | 1 << x
+    assert completed(graph, [cut]) == [a]
+    assert completed(graph, [1 << x]) == []
+    assert completed(graph, [cut | 1 << second]) == [a | b]

@@ -8,15 +8,15 @@ from itertools import pairwise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.blocks import blocks
-from collage_engine.partition.call_graph import CallGraph, call_graph
 from collage_engine.partition.fuse_ops import MAX_GROUP, fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import merge_regions
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.records.graph import members
+from collage_engine.records.graph import members, operator_set
 from tests.support.graphs import (
     GraphBuilder,
     chain,
@@ -26,11 +26,11 @@ from tests.support.graphs import (
 )
 
 
-def quotient_is_acyclic(calls: CallGraph, parts: list[int]) -> bool:
+def quotient_is_acyclic(graph: DataflowGraph, parts: list[int]) -> bool:
     """Whether the parts (covering everything) can run one after the other."""
     home = {o: p for p, part in enumerate(parts) for o in members(part)}
     needs = {
-        p: {home[s] for o in members(part) for s in calls.inputs[o]} - {p}
+        p: {home[s] for o in members(part) for s in graph.inputs[o]} - {p}
         for p, part in enumerate(parts)
     }
     while needs:
@@ -44,31 +44,31 @@ def quotient_is_acyclic(calls: CallGraph, parts: list[int]) -> bool:
     return True
 
 
-def connected(calls: CallGraph, operators: int) -> bool:
+def connected(graph: DataflowGraph, operators: int) -> bool:
     """Whether a set of operators is one piece, directions of edges ignored."""
-    return len(calls.components(operators)) <= 1
+    return len(graph.components(operators)) <= 1
 
 
-def some_owner(rng: random.Random, calls: CallGraph, owners: int) -> list[int | None]:
-    return [None if (r := rng.randrange(owners + 1)) == owners else r for _ in range(calls.size)]
+def some_owner(rng: random.Random, graph: DataflowGraph, owners: int) -> list[int | None]:
+    return [None if (r := rng.randrange(owners + 1)) == owners else r for _ in range(len(graph))]
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 16))
 def test_merged_regions_run_in_some_order(seed: int, operators: int) -> None:
     rng = random.Random(seed)
-    calls = call_graph(random_graph(rng, operators))
-    owner = some_owner(rng, calls, 2)
-    merged = merge_regions(calls, owner)
-    assert sum(bits for _, bits in merged) == calls.everything  # Disjoint, and all of them.
+    graph = random_graph(rng, operators)
+    owner = some_owner(rng, graph, 2)
+    merged = merge_regions(graph, owner)
+    assert sum(bits for _, bits in merged) == graph.everything  # Disjoint, and all of them.
     for own, bits in merged:
-        assert calls.convex(bits) and connected(calls, bits)
+        assert graph.convex(bits) and connected(graph, bits)
         if own is None:
-            assert bits == calls.close(bits & -bits)
+            assert bits == graph.complete(bits & -bits)
             assert bits.bit_count() > 1 or owner[bits.bit_length() - 1] is None
         else:
             assert all(owner[o] == own for o in members(bits))
-    assert quotient_is_acyclic(calls, [bits for _, bits in merged])
+    assert quotient_is_acyclic(graph, [bits for _, bits in merged])
 
 
 def source(
@@ -135,40 +135,35 @@ class TestGreedy:
         for seed in range(100):
             rng = random.Random(seed)
             graph = random_graph(rng, 14)
-            calls = call_graph(graph)
-            present = sorted({n.op for n in graph.nodes if n.form == "call"})
+            present = sorted({n.op for n in graph.nodes})
             mine = {o for o in present if rng.random() < 0.5}
             sources = [source(graph, "a", mine), source(graph, "tvm", None, lowers_to_tir=True)]
-            parts = [calls.of(p.operators) for p in greedy(graph, sources).partitions]
-            assert sum(parts) == calls.everything
-            assert quotient_is_acyclic(calls, parts)
+            parts = [operator_set(p.operators) for p in greedy(graph, sources).partitions]
+            assert sum(parts) == graph.everything
+            assert quotient_is_acyclic(graph, parts)
 
 
 class TestBlocks:
     def test_residual_blocks_are_among_them(self) -> None:
         graph = resnet(8)
-        calls = call_graph(graph)
-        found = blocks(calls, fused_groups(calls))
+        found = blocks(graph, fused_groups(graph))
         adds = [
-            o
-            for o, i in enumerate(graph.operators)
-            if graph.nodes[i].op == "add" and len(calls.inputs[o]) == 2
+            o for o in graph.operators if graph.nodes[o].op == "add" and len(graph.inputs[o]) == 2
         ]
         for first, second in pairwise(adds):
             start, end = first + 1, second + 1  # From one block's relu to the next one's.
-            wanted = calls.downstream[start] & calls.upstream[end] | 1 << end
+            wanted = graph.downstream[start] & graph.upstream[end] | 1 << end
             assert wanted in found
 
     def test_bounded(self) -> None:
-        calls = call_graph(resnet(16))
-        groups = fused_groups(calls)
-        found = blocks(calls, groups)
+        graph = resnet(16)
+        groups = fused_groups(graph)
+        found = blocks(graph, groups)
         assert len(found) == len(set(found)) < 6 * len(groups)
         assert all(2 <= block.bit_count() <= MAX_GROUP for block in found)
 
     def test_convex(self) -> None:
         for seed in range(100):
             graph = random_graph(random.Random(seed), 16)
-            calls = call_graph(graph)
-            for block in blocks(calls, fused_groups(calls)):
-                assert calls.convex(block), seed
+            for block in blocks(graph, fused_groups(graph)):
+                assert graph.convex(block), seed

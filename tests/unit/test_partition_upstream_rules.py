@@ -14,14 +14,12 @@ from dataclasses import dataclass
 import pytest
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.combiners import (
     A_TO_B,
     B_TO_R,
     I_TO_I,
     AllSimple,
-    TupleArgument,
-    TupleProjection,
+    ListArgument,
 )
 from collage_engine.partition.patterns import Pattern, anything, op
 from collage_engine.partition.rules import (
@@ -43,7 +41,7 @@ A_TO_A = ("anchor", "anchor")
 TABLE = [
     ("relu", op("nn.relu", anything())),
     ("add", op("add", anything(), anything())),
-    ("concat", op("concat", anything())),
+    ("concat", op("concat", anything(), anything())),
 ]
 
 
@@ -72,14 +70,13 @@ def output_tuple() -> DataflowGraph:
     b = GraphBuilder()
     v0 = b.call("nn.relu", b.parameter())
     v1 = b.call("nn.relu", v0)
-    return b.build(b.tuple(v0, v1, b.call("abs", v1)))
+    return b.build(v0, v1, b.call("abs", v1))
 
 
 def intermediate_tuple() -> DataflowGraph:
     b = GraphBuilder()
     v0 = b.call("nn.relu", b.parameter())
-    both = b.tuple(v0, b.call("nn.relu", v0))
-    return b.build(b.call("concat", both, shape=(20, 10)))
+    return b.build(b.call("concat", v0, b.call("nn.relu", v0), shape=(20, 10)))
 
 
 def fusion_benefit() -> DataflowGraph:
@@ -99,7 +96,7 @@ def double_residual() -> DataflowGraph:
 
 def tvm_spec(max_depth: int) -> PartitionRule:
     """Returns upstream's spec for a TVM target, e.g. ``tvm_llvm``."""
-    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), TupleArgument(), TupleProjection())
+    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), ListArgument())
     combine = CombineRule("", OpCallByKindRule(""), combiners, max_depth)
     config = SubGraphConfig(max_exits=1, max_depth=max_depth)
     return OnlyValidRule("", combine, config)
@@ -139,7 +136,8 @@ CASES = [
     Case("byoc_max_depth_2", relu_chain, (99, 100), (1, 2), (3, 5), 289),
     Case("byoc_max_depth_3", relu_chain, (99, 100), (1, 3), (3, 6), 271),
     Case("output_tuple", output_tuple, (2, 1), (2, 2), (3, 2), 4),
-    Case("intermediate_tuple", intermediate_tuple, (2, 1), (3, 5), (3, 3), 3),
+    # Upstream finds 3 for TVM: a tuple is an operator there, and makes the whole too deep.
+    Case("intermediate_tuple", intermediate_tuple, (2, 1), (3, 5), (4, 3), 3),
     # Upstream finds 15: it never combines an old candidate with a new one below it.
     Case("fusion_benefit", fusion_benefit, (5, 6), (1, 5), (7, 17), 34.5706),
     Case("double_residual", double_residual, (2, 1), (4, 4), (7, 4), 4.9),
@@ -150,21 +148,20 @@ CASES = [
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.name)
 def test_candidate_sets_are_upstreams_and_make_no_worse_cover(case: Case) -> None:
     graph = case.graph()
-    calls = call_graph(graph)
     found = [
         make(depth).candidates(graph)
         for make, depth in zip((tvm_spec, byoc_spec), case.depths, strict=True)
     ]
     assert tuple(map(len, found)) == case.counts
     offered = [
-        (target, tuple(members(calls.from_nodes(candidate.sub_graph.inside))))
+        (target, tuple(members(candidate.sub_graph.inside)))
         for target, candidates in enumerate(found)
         for candidate in candidates
     ]
     problem = Problem(
         nodes=tuple(
             ProblemNode(id=number, inputs=tuple(inputs))
-            for number, inputs in enumerate(calls.inputs)
+            for number, inputs in enumerate(graph.inputs)
         ),
         candidates=tuple(
             ProblemCandidate(
@@ -183,4 +180,4 @@ def test_candidate_sets_are_upstreams_and_make_no_worse_cover(case: Case) -> Non
 def test_duplicate_patterns_are_one_candidate_and_not_none_as_in_upstream() -> None:
     twice = [TABLE[0], ("again", TABLE[0][1])]
     found = byoc_spec(3, twice).candidates(chain("nn.relu", "nn.relu"))
-    assert [c.sub_graph.members for c in found] == [(1,), (2,), (1, 2)]
+    assert [c.sub_graph.members for c in found] == [(0,), (1,), (0, 1)]

@@ -5,27 +5,18 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from collage_engine.records.graph import GraphRecord, ModelRecord, Node
+from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import written_name
 from collage_engine.store.pins import parse_pin, rebind_pins
 from collage_engine.support.errors import UsageError
+from tests.support.graphs import operator, record_of
 
 KNOWN = ("tvm", "onnxruntime", "onednn")
 
 
 def graph(*names: str) -> GraphRecord:
-    nodes = [Node(index=0, form="parameter", name="x")]
-    for k, name in enumerate(names):
-        nodes.append(
-            Node(
-                index=k + 1,
-                form="call",
-                op="nn.relu",
-                inputs=(k,),
-                onnx_nodes=tuple(name.split("+")),
-            )
-        )
-    return GraphRecord(nodes=tuple(nodes), inputs=(0,), outputs=(len(names),))
+    calls = (operator(k, "nn.relu", onnx_nodes=tuple(n.split("+"))) for k, n in enumerate(names))
+    return record_of(*calls)
 
 
 MODEL = ModelRecord(path="m", sha256="", nodes=4, folded=("Dropout_1",))
@@ -52,10 +43,7 @@ def test_every_kind_of_pin(text, kind, nodes, toolchain, device):
 
 
 def test_a_pin_is_on_whole_nodes_also_where_one_part_alone_carries_the_name():
-    nodes = [
-        msgspec.structs.replace(node, onnx_node=min(node.index - 1, 1)) if node.index else node
-        for node in G.nodes
-    ]
+    nodes = [msgspec.structs.replace(node, onnx_node=min(node.index, 1)) for node in G.nodes]
     whole = msgspec.structs.replace(G, nodes=tuple(nodes))
     assert parse_pin("bn1=exactly", whole, MODEL, KNOWN).nodes == (0,)
     pin = parse_pin("relu_a=tvm", whole, MODEL, KNOWN)
@@ -89,7 +77,7 @@ def test_an_exact_name_wins_over_a_glob_and_names_can_be_quoted(text, nodes, too
 
 @pytest.mark.parametrize("name", ["[a-b]*{x}?", "same=on, 2", "conv[0]", 'say "so", it', "b"])
 def test_a_name_as_the_desktop_writes_it_means_that_node(name):
-    names = [node.onnx_nodes[0] for node in ODD.nodes[1:]]
+    names = [node.onnx_nodes[0] for node in ODD.nodes]
     pin = parse_pin(f"{written_name(name)},a=tvm", ODD, MODEL, KNOWN)
     assert pin.nodes == tuple(sorted((names.index("a"), names.index(name))))
 

@@ -106,7 +106,7 @@ def diagnosed(document, content: str, path: Path):
     about = ToolchainState(name=profile.toolchain, available=True, title="R")
     run = run_of_profile(document, profile, about)
     covered = sorted(k for part in run.placement.partitions for k in part.nodes)
-    assert covered == list(range(len(document.graph.calls))), "every operator is in one layer"
+    assert covered == list(range(len(document.graph.nodes))), "every operator is in one layer"
     return run, diagnosis(document.graph, run, None)
 
 
@@ -185,7 +185,7 @@ def cut(run, *parts: tuple[tuple[int, ...], float | None]):
 def test_a_difference_is_of_partitions_and_never_of_a_share_of_one(document, tmp_path):
     profiled, _ = diagnosed(document, ort_profile(), tmp_path / "p.json")
     run, graph = document.runs[-1], document.graph
-    rest = tuple(range(4, len(graph.calls)))
+    rest = tuple(range(4, len(graph.nodes)))
     layers = cut(profiled, ((0,), 10.0), ((1, 2), 20.0), ((3,), 5.0), (rest, 9.0))
 
     def deltas(*parts):
@@ -242,7 +242,7 @@ def as_model_explorer_reads_it(text: str, nodes: set[str]) -> dict[str, tuple[fl
 
 def test_model_explorer_colours_the_nodes_of_a_run():
     recorded_run = recorded("small").runs[0]
-    names = {name for call in recorded("small").graph.calls for name in call.onnx_nodes}
+    names = {name for call in recorded("small").graph.nodes for name in call.onnx_nodes}
     seen = as_model_explorer_reads_it(render(recorded("small"), "explorer").decode(), names)
     alone = {p.onnx_nodes[0]: p for p in recorded_run.placement.partitions if p.node_count == 1}
     assert seen.keys() == alone.keys() and len(seen) > 1

@@ -18,9 +18,8 @@ from collage_engine.lowering.accuracy import (
     roundings,
     steps_apart,
 )
-from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import GraphRecord, Node, TensorType
 from collage_engine.support.files import write_npz
+from tests.support.graphs import GraphBuilder
 
 INFINITE = (float("inf"), float("inf"))
 
@@ -45,24 +44,13 @@ def test_errors_of_values_that_are_not_finite_empty_or_no_floats(found, truth, e
 
 
 def test_roundings_are_counted_along_the_longest_path() -> None:
-    kind = (TensorType((4,), "uint8"),)
-    ops = [
-        ((), ""),
-        ((0,), "quantize"),
-        ((1,), "dequantize"),
-        ((2,), "quantize"),
-        ((0,), "quantize"),
-        ((3, 4), "concat"),
-    ]
-    nodes = tuple(
-        Node(index=i, form="call" if op else "parameter", op=op, inputs=inputs, types=kind)
-        for i, (inputs, op) in enumerate(ops)
-    )
-    graph = DataflowGraph(GraphRecord(nodes=nodes, inputs=(0,), outputs=(5,)))
-    everything = roundings(graph, 0b111111)
-    assert [everything[i] for i in range(6)] == [0, 1, 1, 2, 1, 2]
+    b = GraphBuilder((4,), "uint8")
+    first = b.call("quantize", b.parameter())
+    second = b.call("quantize", b.call("dequantize", first))
+    graph = b.build(b.call("concat", second, b.call("quantize", b.parameter())))
+    assert roundings(graph, graph.everything) == {0: 1, 1: 1, 2: 2, 3: 1, 4: 2}
     # What was rounded before the set is the truth already.
-    assert roundings(graph, 0b101000) == {3: 1, 5: 1}
+    assert roundings(graph, 0b10100) == {2: 1, 4: 1}
 
 
 @pytest.mark.parametrize(("depth", "steps"), [(0, 0), (1, 1), (4, 3), (9, 4)])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from collage_engine.records.candidate import CandidateRecord, Cost
-from collage_engine.records.graph import GraphRecord, Node, TensorType
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.wording.partition_figures import partition_figures
+from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition
 
 
@@ -18,29 +19,12 @@ def part(name: str, nodes: tuple[int, ...], us: float | None, last_us: float | N
 
 
 def network() -> GraphRecord:
-    """Two products with weights, an addition that reads the input again."""
-
-    def node(index: int, form: str, shape: tuple[int, ...], inputs=(), name="") -> Node:
-        return Node(
-            index=index,
-            form=form,
-            op="matmul" if form == "call" else "",
-            inputs=inputs,
-            types=(TensorType(shape, "float32"),),
-            name=name,
-        )
-
-    nodes = (
-        node(0, "parameter", (1, 10)),
-        node(1, "constant", (10, 20)),
-        node(2, "call", (1, 20), (0, 1)),
-        node(3, "constant", (20, 10)),
-        node(4, "call", (1, 10), (2, 3)),
-        node(5, "tuple", (1, 10), (4, 0)),
-        node(6, "projection", (1, 10), (5,)),
-        node(7, "call", (1, 10), (6, 1)),
-    )
-    return GraphRecord(nodes=nodes, inputs=(0,), outputs=(7,))
+    """Return two products with weights, and one of two values and a weight."""
+    b = GraphBuilder((1, 10))
+    x, weight = b.parameter(), b.constant((10, 20))
+    first = b.call("matmul", x, weight, shape=(1, 20))
+    second = b.call("matmul", first, b.constant((20, 10)))
+    return b.build(b.call("concat", second, x, weight)).record
 
 
 def test_the_roof_is_the_best_rate_of_any_measured_candidate() -> None:
@@ -80,5 +64,5 @@ def test_bytes_are_counted_from_the_types_of_values() -> None:
     assert first.weights == 2 * 800 and first.inputs == 40
     assert first.outputs == 40 and first.inside == 80
     assert second.weights == 800, "a weight that two partitions read counts in both"
-    assert second.inputs == 80, "the value through the tuple, and the input of the model"
+    assert second.inputs == 80, "the second product, and the input of the model"
     assert second.outputs == 40 and second.inside == 0

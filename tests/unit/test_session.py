@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from collage_engine.records.candidate import CandidateRecord, Cost, Refusal, invalid
-from collage_engine.records.graph import GraphRecord, ModelRecord, Node, TensorType
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.records.settings import RunSettings
@@ -19,26 +19,15 @@ from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.store.document import Document, PlacedShape
 from collage_engine.store.session_file import load_session, save_session
 from collage_engine.support.errors import SessionError
+from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition, run_record
-
-F32 = (TensorType((1, 4), "float32"),)
 
 
 def a_document() -> Document:
-    nodes = (
-        Node(index=0, form="parameter", name="x", types=F32),
-        Node(
-            index=1,
-            form="call",
-            op="nn.relu",
-            inputs=(0,),
-            types=F32,
-            kind="elementwise",
-            name="relu",
-            onnx_nodes=("relu",),
-            attributes={"a": [1, 2.5, "z"]},
-        ),
-    )
+    b = GraphBuilder((1, 4))
+    relu = b.call("nn.relu", b.parameter("x"), name="relu", a=[1, 2.5, "z"])
+    b.nodes[relu] = msgspec.structs.replace(b.nodes[relu], onnx_nodes=("relu",))
+    graph = msgspec.structs.replace(b.build(relu).record, output_names=("y",))
     instance = ToolchainInstance(toolchain="onednn", config=(("k", "v"),), threads=2)
     placement = Placement(
         partitions=(partition(0, config={"k": "v"}, onnx_nodes=("relu",), us=3.0),),
@@ -58,9 +47,7 @@ def a_document() -> Document:
     )
     return Document(
         model=ModelRecord(path="m.onnx", sha256="00", nodes=1),
-        graph=GraphRecord(
-            nodes=nodes, inputs=(0,), outputs=(1,), input_names=("x",), output_names=("y",)
-        ),
+        graph=graph,
         candidates=[
             CandidateRecord(
                 id="c",

@@ -26,7 +26,6 @@ from collage_engine.records.candidate import (
     records_of,
     table_of,
 )
-from collage_engine.records.graph import GraphRecord, Node
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
@@ -47,7 +46,7 @@ from collage_engine.timing.tuning_choice import (
 )
 from tests.support import tuning_targets
 from tests.support.candidates import candidate_of
-from tests.support.graphs import GraphBuilder, chain
+from tests.support.graphs import GraphBuilder, chain, operator, record_of
 from tests.support.imported import imported_model
 from tests.support.runs import run_record
 
@@ -210,7 +209,7 @@ def test_a_run_keeps_the_tables_it_was_lowered_with(tmp_path, monkeypatch):
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path / "here"))
     table = {"conv a": {"block": 2}}
     digest = write_table(table)
-    graph = GraphRecord(nodes=(Node(index=0, form="call", op="nn.relu"),), inputs=(), outputs=())
+    graph = record_of(operator(0, "nn.relu"))
     tuned = record(tuned_instance(TVM, digest), (0,), 1.0)
     placement = make_placement(graph, [tuned], table_of([tuned]), 1.0)
     (part,) = placement.partitions

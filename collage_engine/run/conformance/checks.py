@@ -175,7 +175,7 @@ def candidates_are_valid(subject: Subject) -> str:
             for record in subject.candidates(case, instance):
                 total += 1
                 for operator in record.nodes:
-                    index = graph.operators[operator]
+                    index = operator
                     reason = subject.toolchain.supports(graph, index, instance)
                     demand(
                         reason is None,

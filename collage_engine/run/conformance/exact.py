@@ -18,7 +18,7 @@ from onnx import helper, parser, shape_inference
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.records.graph import one_node
+from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.conformance.subject import Subject, demand
 from collage_engine.support.errors import CollageError
@@ -227,11 +227,12 @@ def exact_values_are_exact(subject: Subject) -> str:
     return f"{counted(total, 'operator')} exact on whole numbers and at ties"
 
 
-def _calls(model: ImportedModel, case: ExactCase) -> tuple[int, ...]:
+def _calls(model: ImportedModel, case: ExactCase) -> tuple[OperatorNumber, ...]:
     """Return the operator numbers of a case."""
     graph = model.graph
     output = graph.record.outputs[graph.record.output_names.index(f"out{case.number}")]
-    return graph.to_operators(graph.upstream[output] | one_node(output))
+    maker = graph.values[output].producer
+    return () if maker is None else (*members(graph.upstream[maker]), maker)
 
 
 def _refusals(
@@ -239,10 +240,7 @@ def _refusals(
 ) -> list[str]:
     """Return why the toolchain does not take a case."""
     graph = model.graph
-    asked = (
-        subject.toolchain.supports(graph, graph.operators[number], instance)
-        for number in _calls(model, case)
-    )
+    asked = (subject.toolchain.supports(graph, number, instance) for number in _calls(model, case))
     return [reason for reason in asked if reason is not None]
 
 
@@ -257,7 +255,7 @@ def _wrong(
     if not numbers:
         return []
     function = function_of(model, instance, numbers, "exact")
-    given = [feeds[model.graph.nodes[index].name] for index in function.inputs]
+    given = [feeds[model.graph.values[index].name] for index in function.inputs]
     try:
         with compile_function(function) as compiled:
             outputs = [array.copy() for array in compiled.run(given)]

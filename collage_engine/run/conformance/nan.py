@@ -54,7 +54,7 @@ def nan_is_handed_on(subject: Subject) -> str:
                     declared += 1
                     continue
                 function = function_of(model, instance, range(len(graph.operators)), "nan")
-                inputs = [given[graph.nodes[i].name] for i in function.inputs]
+                inputs = [given[graph.values[i].name] for i in function.inputs]
                 try:
                     with compile_function(function) as compiled:
                         lost = ~np.isnan(compiled.run(inputs)[0])

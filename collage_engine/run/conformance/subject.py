@@ -170,6 +170,6 @@ class Subject:
 
 def described(case: Case, function: Function) -> str:
     """Return a function in words, for a sentence."""
-    calls = [n for n in (function.graph.nodes[i] for i in function.members) if n.form == "call"]
+    calls = [function.graph.nodes[i] for i in function.members]
     operators = ", ".join(node.op for node in calls[:6]) + (", …" if len(calls) > 6 else "")
     return f"model {case.name}, operators {operators}"

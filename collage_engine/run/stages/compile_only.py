@@ -14,7 +14,6 @@ from pathlib import Path
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
@@ -60,7 +59,7 @@ def compile_unmeasured(
     )
     if data.settings.tune_budget_s > 0:
         control.warn(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
-    calls = call_graph(task.open_model.model.graph)
+    calls = task.open_model.model.graph
     contenders = unmeasured_choices(calls, menu, data.settings, pinned_to_host(data.pins))
     refused: dict[str, str] = {}
     bench = bench_of(task, samples, control, TrialSettings())

@@ -12,7 +12,6 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import Cover, ProblemData
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.chosen_placement import chosen_placement, with_nan_losses
@@ -113,7 +112,7 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
 
 def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
-    calls = call_graph(task.open_model.model.graph)
+    calls = task.open_model.model.graph
     found = [judged(data, one) for one in baselines(calls, menu, data.settings)]
     us = {one.contender.key: one.measured_us or math.inf for one in timed(race.standings.results())}
     return sorted(

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 
 from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl, StageReport
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.placement import Run
@@ -149,7 +148,7 @@ class _Measurement:
         planner = MeasurementPlanner(
             data,
             self.measuring,
-            groups_of(call_graph(opened.model.graph)),
+            groups_of(opened.model.graph),
             (
                 Timed(part.instance.id, part.nodes, one.partitions_us[part.id])
                 for one in self.race.standings.profiled()

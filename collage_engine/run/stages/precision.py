@@ -120,8 +120,8 @@ class ChosenPrecision:
             allowed = chosen.get(key_of(instance), frozenset())
             return all(
                 number in allowed
-                or graph.nodes[graph.operators[number]].op not in PRODUCTS
-                or not rounds(toolchain, graph, graph.operators[number], instance)
+                or graph.nodes[number].op not in PRODUCTS
+                or not rounds(toolchain, graph, number, instance)
                 for number in candidate.nodes
             )
 
@@ -251,7 +251,7 @@ class _Choosing:
         graph, toolchain = self._model.graph, get(instance.toolchain)
         values = {
             product.number: self._operations[product.number]
-            * rounds(toolchain, graph, product.index, instance)
+            * rounds(toolchain, graph, product.number, instance)
             for product in self._emulation.products
         }
         return choose_products(values, self._alone, self._error_of, bound)
@@ -347,11 +347,11 @@ class _Choosing:
     def _whole_model(self, instance: ToolchainInstance, choice: ProductChoice) -> Candidate:
         """Return the whole model as one candidate that leaves all but some products in float32."""
         graph = self._model.graph
-        everything = tuple(sorted(graph.operator_number.values()))
+        everything = graph.operators
         kept = [
             place
             for place, number in enumerate(everything)
-            if graph.nodes[graph.operators[number]].op in PRODUCTS and number not in choice.products
+            if graph.nodes[number].op in PRODUCTS and number not in choice.products
         ]
         if len(choice.products) == len(choice.order):
             kept = []  # nothing that matters is left out: it is the whole model in this precision

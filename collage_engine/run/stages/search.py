@@ -99,7 +99,7 @@ def no_cover_error(
 
 def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:
     """Return the ONNX names of the first ``NAMED`` of some operators."""
-    calls, titles = data.graph.calls, NodeTitles(data.graph.calls)
+    calls, titles = data.graph.nodes, NodeTitles(data.graph.nodes)
     return [
         calls[n].onnx_nodes[0] if calls[n].onnx_nodes else titles[n] for n in sorted(nodes)[:NAMED]
     ]

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node, OperatorNumber, TensorType
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.products import pads, per_axis
@@ -37,7 +37,7 @@ class Product:
     b_offsets: tuple[int, ...]
 
 
-def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
+def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Return why a BLAS cannot compute a call; None where it can."""
     try:
         product_of(graph, graph.nodes[index])
@@ -54,19 +54,20 @@ def product_of(graph: DataflowGraph, node: Node) -> Product:
     """
     if node.op != "matmul" and node.op not in CONVOLUTIONS:
         raise UnsupportedError(f"a BLAS computes products only, no {onnx_type(node.op)}")
-    operands = [graph.nodes[index] for index in node.inputs]
-    for each in (node, *operands):
-        if each.is_tuple or each.type.dtype != "float32":
-            kind = "a tuple" if each.is_tuple else each.type.dtype
-            raise UnsupportedError(f"{onnx_type(node.op)}: a BLAS computes float32, not {kind}")
-        if 0 in each.type.shape:
+    operands = [graph.values[index].type for index in node.inputs]
+    for kind in (node.type, *operands):
+        if kind.dtype != "float32":
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: a BLAS computes float32, not {kind.dtype}"
+            )
+        if 0 in kind.shape:
             raise UnsupportedError(f"{onnx_type(node.op)}: a BLAS multiplies no empty tensors")
     return (_matmul if node.op == "matmul" else _convolution)(node, *operands)
 
 
-def _matmul(node: Node, left: Node, right: Node) -> Product:
+def _matmul(node: Node, left: TensorType, right: TensorType) -> Product:
     """Follows NumPy's rules; rows of a whole batch are multiplied at once by a single matrix."""
-    a, b = left.type.shape, right.type.shape
+    a, b = left.shape, right.shape
     a = (1, *a) if len(a) == 1 else a
     b = (*b, 1) if len(b) == 1 else b
     rows, depth, columns = a[-2], a[-1], b[-1]
@@ -83,19 +84,19 @@ def _matmul(node: Node, left: Node, right: Node) -> Product:
     )
 
 
-def _convolution(node: Node, data: Node, weights: Node) -> Product:
+def _convolution(node: Node, data: TensorType, weights: TensorType) -> Product:
     """Multiplies, for each image and group, the filters by the channels of all pixels."""
     title, attributes = onnx_type(node.op), node.attributes
     if not str(attributes["data_layout"]).startswith("NC"):
         raise UnsupportedError(f"{title}: a BLAS multiplies by channels first only")
-    taps = weights.type.shape[2:]
+    taps = weights.shape[2:]
     rank = len(taps)
     steps = (*taps, *per_axis(attributes["strides"], rank))
     if {*steps} != {1} or any(sum(pads(attributes["padding"], rank), ())):
         raise UnsupportedError(f"{title}: only a 1×1 kernel that reads every pixel is a product")
     groups = int(attributes.get("groups", 1))
-    images, pixels = data.type.shape[0], math.prod(data.type.shape[2:])
-    filters, channels = weights.type.shape[0] // groups, weights.type.shape[1]
+    images, pixels = data.shape[0], math.prod(data.shape[2:])
+    filters, channels = weights.shape[0] // groups, weights.shape[1]
     if groups > 1 and channels == 1:
         raise UnsupportedError(f"{title}: a depthwise convolution is no matrix product")
     batch = range(images * groups)

@@ -13,7 +13,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, op
 from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
 from collage_engine.partition.rules import Composites, PartitionRule
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.graph import OperatorNumber, OperatorSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
@@ -75,7 +75,7 @@ class BlasToolchain(CppToolchain):
         return (*libraries, self.own_library())
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
@@ -85,11 +85,10 @@ class BlasToolchain(CppToolchain):
         return byoc_rules(self.library_table(), name=self.name)
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
     ) -> Composites | None:
         """Refuses several products: each is a call, and a candidate, of its own."""
-        calls = [index for index in graph.operators if nodes >> index & 1]
-        return () if len(calls) == 1 else None
+        return () if nodes.bit_count() == 1 else None
 
     def library_table(self) -> Sequence[PatternEntry]:
         """Implement ``capabilities.LibraryForKernels``."""
@@ -99,15 +98,14 @@ class BlasToolchain(CppToolchain):
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         graph = function.graph
-        calls = [index for index in graph.operators if function.nodes >> index & 1]
-        if len(calls) != 1:
+        if len(function.members) != 1:
             raise UnsupportedError("a BLAS computes one product a call")
-        node = graph.nodes[calls[0]]
+        node = graph.nodes[function.members[0]]
         product = product_of(graph, node)
         weights = b""
         places = []
         for index in node.inputs:
-            if graph.nodes[index].form == "constant":
+            if graph.values[index].constant:
                 places.append({"input": -1, "offset": len(weights) // 4})
                 weights += np.ascontiguousarray(function.constant(index)).tobytes()
             else:

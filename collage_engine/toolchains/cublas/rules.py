@@ -8,7 +8,7 @@ from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Pattern, anything, op
-from collage_engine.records.graph import Node
+from collage_engine.records.graph import Node, Value
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.places import Places
@@ -61,7 +61,7 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
     Raises:
         UnsupportedError: It has none; the text says why.
     """
-    left, right = (graph.nodes[i].type for i in node.inputs)
+    left, right = (graph.values[i].type for i in node.inputs)
     if left.dtype not in TYPES or right.dtype != left.dtype:
         raise UnsupportedError(f"MatMul: cuBLAS multiplies no {left.dtype} by {right.dtype}")
     if node.type.dtype != left.dtype:
@@ -69,8 +69,9 @@ def check_product(graph: DataflowGraph, node: Node) -> None:
     layout_of(left.shape, right.shape, node.type.shape)
 
 
-def swaps_matrices(graph: DataflowGraph, node: Node) -> bool:
+def swaps_matrices(graph: DataflowGraph, value: Value) -> bool:
     """Tell whether a permute_dims exchanges the last two axes and leaves the others."""
+    node = graph.nodes[value.index]
     rank = len(node.type.shape)
     axes = node.attributes.get("axes")
     order = [int(a) % rank for a in axes] if axes else list(reversed(range(rank)))
@@ -86,7 +87,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
         raise UnsupportedError(f"Gelu: cuBLAS computes it by tanh, too far off in {kind}")
     shapes, transposed = {}, {}
     for side in ("left", "right"):
-        shape = graph.nodes[bound[side]].type.shape
+        shape = graph.values[bound[side]].type.shape
         transposed[side] = f"transposed_{side}" in bound
         shapes[side] = (*shape[:-2], shape[-1], shape[-2]) if transposed[side] else shape
     if transposed["left"] and prod(shapes["left"][:-2]) != 1 == prod(shapes["right"][:-2]):
@@ -121,10 +122,10 @@ def _operand(side: str) -> Pattern:
     ) | anything(side)
 
 
-def keeps_rows(graph: DataflowGraph, node: Node) -> bool:
+def keeps_rows(graph: DataflowGraph, value: Value) -> bool:
     """Tell whether a reshape leaves rows whole, as exporters write one behind a product."""
-    given = graph.nodes[node.inputs[0]].type.shape
-    return len(given) > 1 < len(node.type.shape) and given[-1] == node.type.shape[-1]
+    given = graph.values[graph.nodes[value.index].inputs[0]].type.shape
+    return len(given) > 1 < len(value.type.shape) and given[-1] == value.type.shape[-1]
 
 
 DIALECT = Dialect(

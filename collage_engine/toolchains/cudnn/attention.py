@@ -20,7 +20,15 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Bound, Match, Pattern
-from collage_engine.records.graph import NO_NODES, Node, NodeIndex, NodeSet, members, one_node
+from collage_engine.records.graph import (
+    NO_OPERATORS,
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    ValueIndex,
+    members,
+    one_operator,
+)
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Ints, row_major
@@ -40,17 +48,17 @@ RESULTS = ("matmul", "permute_dims", "reshape")
 class View:
     """A value that strides alone lead to from another one."""
 
-    source: NodeIndex
-    steps: tuple[NodeIndex, ...] = ()
-    """The nodes that make it of its source, in their order."""
+    source: ValueIndex
+    steps: tuple[ValueIndex, ...] = ()
+    """The values on the way from its source, in their order, it itself included."""
     begin: int = 0
     """Where its first element lies, in elements, as its strides are counted."""
     dims: Ints = ()
     strides: Ints = ()
-    scalars: tuple[NodeIndex, ...] = ()
+    scalars: tuple[ValueIndex, ...] = ()
     """Constants that it is multiplied by."""
-    divisors: tuple[NodeIndex, ...] = ()
-    inside: NodeSet = NO_NODES
+    divisors: tuple[ValueIndex, ...] = ()
+    inside: OperatorSet = NO_OPERATORS
     """The calls that make it of its source."""
 
     def transposed(self) -> View:
@@ -68,13 +76,13 @@ class Attention:
     query: View
     key: View
     value: View
-    mask: NodeIndex | None
+    mask: ValueIndex | None
     scores: View
     """The scores of their product, as far as their scale is written out."""
     result: View
     """How the last product lies in the node that the attention ends with."""
-    root: NodeIndex
-    nodes: NodeSet
+    root: OperatorNumber
+    nodes: OperatorSet
 
     @property
     def operands(self) -> tuple[View, View, View]:
@@ -92,36 +100,38 @@ class Attention:
         return scale
 
 
-def _number(places: Places, index: NodeIndex) -> float:
+def _number(places: Places, index: ValueIndex) -> float:
     return 1.0 if places.dry else float(np.asarray(places.constants(index), np.float64).item())
 
 
-def attention_at(graph: DataflowGraph, root: NodeIndex) -> Attention | None:
-    """Return the attention that ends with a node; None where there is none that cuDNN has."""
+def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None:
+    """Return the attention that ends with an operator; None where there is none that cuDNN has."""
     if graph.nodes[root].op not in RESULTS:
         return None
     result = _result(graph, root)
-    node = graph.nodes[result.source]
-    if node.op != "matmul":
+    node = _maker(graph, result.source)
+    if node is None or node.op != "matmul":
         return None
     weights, value = node.inputs
-    inside = result.inside | one_node(node.index)
+    inside = result.inside | one_operator(node.index)
     weights, inside = _without_nan_guard(graph, *_behind_casts(graph, weights, inside))
-    softmax = graph.nodes[weights]
-    if softmax.op != "nn.softmax" or not _is_last_axis(softmax):
+    softmax = _maker(graph, weights)
+    if softmax is None or softmax.op != "nn.softmax" or not _is_last_axis(softmax):
         return None
-    scores, inside = _behind_casts(graph, softmax.inputs[0], inside | one_node(weights))
-    mask: NodeIndex | None = None
-    if graph.nodes[scores].op == "add" and _used_once(graph, scores):
-        inside |= one_node(scores)
-        scores, mask = graph.nodes[scores].inputs
+    scores, inside = _behind_casts(graph, softmax.inputs[0], inside | one_operator(softmax.index))
+    mask: ValueIndex | None = None
+    added = _maker(graph, scores)
+    if added is not None and added.op == "add" and _used_once(graph, scores):
+        inside |= one_operator(added.index)
+        scores, mask = added.inputs
         if _scores(graph, scores) is None:
             scores, mask = mask, scores
     scaled = _scores(graph, scores)
-    if scaled is None:
+    product = None if scaled is None else _maker(graph, scaled.source)
+    if scaled is None or product is None:
         return None
-    left, right = graph.nodes[scaled.source].inputs
-    inside |= scaled.inside | one_node(scaled.source)
+    left, right = product.inputs
+    inside |= scaled.inside | one_operator(product.index)
     for through_split in (True, False):
         views = [_view(graph, index, through_split) for index in (left, right, value)]
         nodes = inside | views[0].inside | views[1].inside | views[2].inside
@@ -145,9 +155,9 @@ def _reason_against(graph: DataflowGraph, found: Attention) -> str:
         return "width"
     if any(view.strides[3] != 1 for view in (*found.operands, found.result)):
         return "elements of a head apart"
-    ends = [graph.nodes[view.source].types[0].dtype for view in found.operands]
+    ends = [graph.values[view.source].type.dtype for view in found.operands]
     if found.mask is not None:
-        mask = graph.nodes[found.mask].type
+        mask = graph.values[found.mask].type
         ends.append(mask.dtype)
         shape = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
         whole = (*query[:3], key[2])
@@ -155,28 +165,30 @@ def _reason_against(graph: DataflowGraph, found: Attention) -> str:
             return "mask"
         if shape[2:] != whole[2:]:
             return "a mask that is broadcast along rows or columns"
-    types = {*ends, graph.nodes[found.result.source].type.dtype}
+    types = {*ends, graph.values[found.result.source].type.dtype}
     return "" if len(types) == 1 and types <= set(TYPES) else "types"
 
 
-def _is_closed(graph: DataflowGraph, nodes: NodeSet, root: NodeIndex) -> bool:
-    """Tell whether nothing but the root is read outside of some calls."""
-    inner = [i for i in graph.operators if nodes >> i & 1 and i != root]
-    return all(
-        not graph.output_set >> index & 1 and all(nodes >> user & 1 for user in graph.users[index])
-        for index in inner
-    )
+def _is_closed(graph: DataflowGraph, nodes: OperatorSet, root: OperatorNumber) -> bool:
+    """Tell whether nothing but the root is read outside of some operators."""
+    return not any(operator != root for operator in graph.exits(nodes))
+
+
+def _maker(graph: DataflowGraph, index: ValueIndex) -> Node | None:
+    """Return the operator that computes a value and no other one; None where there is none."""
+    node = graph.operator_of(index)
+    return node if node is not None and len(node.results) == 1 else None
 
 
 def projections(
     graph: DataflowGraph, found: Attention
-) -> list[tuple[View, Node, NodeIndex | None]]:
+) -> list[tuple[View, Node, ValueIndex | None]]:
     """Return the products of one value that query, key and value lie in, each once.
 
     Returns:
         A view that lies in it, the product, and its bias; empty where they are no such products.
     """
-    made: dict[NodeIndex, tuple[View, Node, NodeIndex | None]] = {}
+    made: dict[ValueIndex, tuple[View, Node, ValueIndex | None]] = {}
     for view in found.operands:
         projection = _projection(graph, view.source)
         if projection is None:
@@ -185,25 +197,24 @@ def projections(
     return list(made.values()) if len({p.inputs[0] for _, p, _ in made.values()}) == 1 else []
 
 
-def _projection(graph: DataflowGraph, index: NodeIndex) -> tuple[Node, NodeIndex | None] | None:
+def _projection(graph: DataflowGraph, index: ValueIndex) -> tuple[Node, ValueIndex | None] | None:
     """Return the product by constant weights that a value is, and its bias."""
-    node, bias = graph.nodes[index], None
-    if node.op == "add":
-        parts = sorted(node.inputs, key=lambda i: graph.nodes[i].form == "constant")
-        product, bias = parts
-        if graph.nodes[bias].form != "constant" or not _used_once(graph, product):
+    node, bias = _maker(graph, index), None
+    if node is not None and node.op == "add":
+        product, bias = sorted(node.inputs, key=lambda i: graph.values[i].constant)
+        if not graph.values[bias].constant or not _used_once(graph, product):
             return None
-        node = graph.nodes[product]
-        if tuple(graph.nodes[bias].type.shape) != tuple(node.type.shape[-1:]):
+        node = _maker(graph, product)
+        if graph.values[bias].type.shape != graph.values[product].type.shape[-1:]:
             return None
-    if node.op != "matmul" or graph.nodes[node.inputs[1]].form != "constant":
+    if node is None or node.op != "matmul" or not graph.values[node.inputs[1]].constant:
         return None
-    flat = len(graph.nodes[node.inputs[1]].type.shape) == 2 and len(node.type.shape) >= 2
+    flat = len(graph.values[node.inputs[1]].type.shape) == 2 and len(node.type.shape) >= 2
     return (node, bias) if flat else None
 
 
-def _used_once(graph: DataflowGraph, index: NodeIndex) -> bool:
-    return len(set(graph.users[index])) == 1 and not graph.output_set >> index & 1
+def _used_once(graph: DataflowGraph, index: ValueIndex) -> bool:
+    return len(graph.readers[index]) == 1 and index not in graph.leaving_values
 
 
 def _is_last_axis(node: Node) -> bool:
@@ -211,33 +222,37 @@ def _is_last_axis(node: Node) -> bool:
 
 
 def _behind_casts(
-    graph: DataflowGraph, index: NodeIndex, inside: NodeSet
-) -> tuple[NodeIndex, NodeSet]:
+    graph: DataflowGraph, index: ValueIndex, inside: OperatorSet
+) -> tuple[ValueIndex, OperatorSet]:
     """Return what a value was before casts; cuDNN computes in float32 between its operands."""
-    while graph.nodes[index].op == "astype" and _used_once(graph, index):
-        inside |= one_node(index)
-        index = graph.nodes[index].inputs[0]
+    node = _maker(graph, index)
+    while node is not None and node.op == "astype" and _used_once(graph, index):
+        inside |= one_operator(node.index)
+        index = node.inputs[0]
+        node = _maker(graph, index)
     return index, inside
 
 
 def _without_nan_guard(
-    graph: DataflowGraph, index: NodeIndex, inside: NodeSet
-) -> tuple[NodeIndex, NodeSet]:
+    graph: DataflowGraph, index: ValueIndex, inside: OperatorSet
+) -> tuple[ValueIndex, OperatorSet]:
     """Return what is behind ``where(isnan(x), 0, x)``, which PyTorch writes around a softmax."""
-    node = graph.nodes[index]
-    if node.op != "where":
+    node = _maker(graph, index)
+    if node is None or node.op != "where":
         return index, inside
-    test, _, guarded = node.inputs
-    if graph.nodes[test].op != "isnan" or graph.nodes[test].inputs != (guarded,):
+    test, guarded = _maker(graph, node.inputs[0]), node.inputs[2]
+    if test is None or test.op != "isnan" or test.inputs != (guarded,):
         return index, inside
-    return guarded, inside | one_node(index) | one_node(test)
+    return guarded, inside | one_operator(node.index) | one_operator(test.index)
 
 
-def _scores(graph: DataflowGraph, index: NodeIndex) -> View | None:
+def _scores(graph: DataflowGraph, index: ValueIndex) -> View | None:
     """Return scores as a product and what it is multiplied by; None: they are no product."""
     view = View(index)
     while _used_once(graph, view.source):
-        node = graph.nodes[view.source]
+        node = _maker(graph, view.source)
+        if node is None:
+            return None
         if node.op == "matmul":
             return view
         step = _behind(graph, node, view)
@@ -249,14 +264,14 @@ def _scores(graph: DataflowGraph, index: NodeIndex) -> View | None:
 
 def _behind(graph: DataflowGraph, node: Node, view: View) -> View | None:
     """Return a view of what is behind a call that shapes or scales; None: it does neither."""
-    inner = replace(view, inside=view.inside | one_node(node.index))
+    inner = replace(view, inside=view.inside | one_operator(node.index))
     if node.op in SHAPING or node.op == "astype":
         return replace(inner, source=node.inputs[0])
     for value, number in (
         (node.inputs, node.inputs[::-1]) if node.op in ("multiply", "divide") else ()
     ):
-        other = graph.nodes[number]
-        if other.form == "constant" and other.type.elements == 1:
+        other = graph.values[number]
+        if other.constant and other.type.elements == 1:
             if node.op == "multiply":
                 return replace(inner, source=value, scalars=(*view.scalars, number))
             if number == node.inputs[1]:
@@ -264,24 +279,22 @@ def _behind(graph: DataflowGraph, node: Node, view: View) -> View | None:
     return None
 
 
-def _view(graph: DataflowGraph, index: NodeIndex, through_split: bool) -> View:
+def _view(graph: DataflowGraph, index: ValueIndex, through_split: bool) -> View:
     """Return how a value lies in the furthest one from which strides alone lead to it."""
     views = [View(index)]
     while _used_once(graph, views[-1].source):
-        view, node = views[-1], graph.nodes[views[-1].source]
+        view, node = views[-1], graph.operator_of(views[-1].source)
         step: View | None = None
-        if node.form == "projection" and through_split:
-            split = graph.nodes[node.inputs[0]]
-            if split.op == "split":
-                inside = view.inside | one_node(node.index) | one_node(split.index)
-                step = replace(view, source=split.inputs[0], inside=inside)
-        elif node.op != "astype":
+        if node is not None and node.op == "split" and through_split:
+            inside = view.inside | one_operator(node.index)
+            step = replace(view, source=node.inputs[0], inside=inside)
+        elif node is not None and node.op not in ("split", "astype"):
             step = _behind(graph, node, view)
         if step is None:
             break
-        views.append(replace(step, steps=(node.index, *view.steps)))
+        views.append(replace(step, steps=(view.source, *view.steps)))
     for view in reversed(views):
-        lies = lying(graph, view.steps, np.empty(graph.nodes[view.source].type.shape, np.int8))
+        lies = lying(graph, view.steps, np.empty(graph.values[view.source].type.shape, np.int8))
         if lies is not None:
             begin, dims, strides = lies
             return replace(view, begin=begin, dims=dims, strides=strides)
@@ -289,26 +302,27 @@ def _view(graph: DataflowGraph, index: NodeIndex, through_split: bool) -> View:
 
 
 def lying(
-    graph: DataflowGraph, steps: tuple[NodeIndex, ...], array: np.ndarray
+    graph: DataflowGraph, steps: tuple[ValueIndex, ...], array: np.ndarray
 ) -> tuple[int, Ints, Ints] | None:
-    """Return begin, dims and strides of what some nodes make of a value; None: they copy.
+    """Return begin, dims and strides of the last of some values made of one; None: it is a copy.
 
     Heads that are repeated are left as they are, so that there are fewer than the shape says.
 
     Args:
         graph: The graph.
-        steps: The nodes.
+        steps: The values on the way.
         array: The value, of elements of one byte that are never touched.
     """
     start = array.__array_interface__["data"][0]
     repeated = (0, 0)
     for index in steps:
-        node = graph.nodes[index]
-        shape = [repeated[1] if n == repeated[0] else int(n) for n in node.type.shape]
-        if node.form == "projection":
-            split = graph.nodes[node.inputs[0]]
-            axis = int(split.attributes["axis"]) % array.ndim
-            begin = sum(int(kind.shape[axis]) for kind in split.types[: node.field])
+        node = graph.operator_of(index)
+        assert node is not None  # a step is what an operator makes
+        given = graph.values[index].type.shape
+        shape = [repeated[1] if n == repeated[0] else int(n) for n in given]
+        if node.op == "split":
+            axis, place = int(node.attributes["axis"]) % array.ndim, node.outputs.index(index)
+            begin = sum(int(kind.shape[axis]) for kind in node.types[:place])
             array = array[(slice(None),) * axis + (slice(begin, begin + shape[axis]),)]
         elif node.op == "permute_dims":
             array = array.transpose(node.attributes.get("axes") or None)
@@ -342,30 +356,30 @@ def _four_axes(array: np.ndarray) -> tuple[Ints, Ints]:
     return dims, tuple(extent if d == 1 else s for d, s in zip(dims, strides, strict=True))
 
 
-def _result(graph: DataflowGraph, root: NodeIndex) -> View:
+def _result(graph: DataflowGraph, root: ValueIndex) -> View:
     """Return how what is behind some shaping lies in a node: its axes in the node's memory."""
-    array = np.empty(graph.nodes[root].type.shape, np.int8)
+    array = np.empty(graph.values[root].type.shape, np.int8)
     view = View(root)
-    while (node := graph.nodes[view.source]).op in ("reshape", "permute_dims"):
+    while (node := _maker(graph, view.source)) is not None and node.op in RESULTS[1:]:
         if view.source != root and not _used_once(graph, view.source):
             break
         if node.op == "permute_dims":
             order = node.attributes.get("axes") or range(array.ndim)[::-1]
             array = array.transpose(np.argsort([int(axis) for axis in order]))
         else:
-            shaped = array.reshape(graph.nodes[node.inputs[0]].type.shape)
+            shaped = array.reshape(graph.values[node.inputs[0]].type.shape)
             if not np.may_share_memory(shaped, array):
                 break
             array = shaped
-        view = replace(view, source=node.inputs[0], inside=view.inside | one_node(node.index))
+        view = replace(view, source=node.inputs[0], inside=view.inside | one_operator(node.index))
     dims, strides = _four_axes(array) if array.ndim <= 4 else ((), ())
     return replace(view, dims=dims, strides=strides)
 
 
 class _Part(Pattern):
-    """A node of an attention."""
+    """An operator of an attention."""
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield the match that is there."""
         yield bound
 
@@ -383,9 +397,10 @@ class AttentionPattern(Pattern):
         """Return False: what is matched counts by its parts."""
         return False
 
-    def expand(self, graph: DataflowGraph, index: NodeIndex, bound: Bound) -> Iterator[Bound]:
-        """Yield the attention that ends with a node, first with the products before it."""
-        found = attention_at(graph, index)
+    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
+        """Yield the attention that ends with an operator, first with the products before it."""
+        node = _maker(graph, index)
+        found = None if node is None else attention_at(graph, node.index)
         if found is None:
             return
         before = products_before(graph, found)
@@ -394,12 +409,14 @@ class AttentionPattern(Pattern):
             yield {**bound, **{id(part): (part, member) for part, member in parts}}
 
 
-def products_before(graph: DataflowGraph, found: Attention) -> NodeSet:
+def products_before(graph: DataflowGraph, found: Attention) -> OperatorSet:
     """Return the calls of the products that an attention can be one partition with."""
-    nodes = NO_NODES
+    nodes = NO_OPERATORS
     for view, product, bias in projections(graph, found):
-        nodes |= one_node(product.index) | (NO_NODES if bias is None else one_node(view.source))
-    return nodes if _is_closed(graph, found.nodes | nodes, found.root) else NO_NODES
+        nodes |= one_operator(product.index)
+        added = None if bias is None else _maker(graph, view.source)
+        nodes |= NO_OPERATORS if added is None else one_operator(added.index)
+    return nodes if _is_closed(graph, found.nodes | nodes, found.root) else NO_OPERATORS
 
 
 def steps(places: Places, match: Match) -> list[dict[str, Any]]:
@@ -408,7 +425,7 @@ def steps(places: Places, match: Match) -> list[dict[str, Any]]:
     found = attention_at(graph, match.root)
     if found is None:
         raise UnsupportedError("MatMul: no attention that cuDNN has")
-    kind = graph.nodes[found.query.source].types[0].dtype
+    kind = graph.values[found.query.source].type.dtype
     done: list[dict[str, Any]] = []
     if match.nodes & products_before(graph, found):
         operands = _joined(places, found, done)
@@ -432,7 +449,7 @@ def steps(places: Places, match: Match) -> list[dict[str, Any]]:
     for name, operand, view in zip("qkv", operands, found.operands, strict=True):
         step[name] = {**operand, "dims": view.dims, "dtype": kind}
     if found.mask is not None:
-        mask = graph.nodes[found.mask].type
+        mask = graph.values[found.mask].type
         dims = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
         place = places.read(found.mask)
         step["mask"] = {**place, "dims": dims, "strides": row_major(dims), "dtype": kind}
@@ -448,7 +465,7 @@ def _joined(places: Places, found: Attention, done: list[dict[str, Any]]) -> lis
     lead = tuple(made[0][1].type.shape[:-1])
     rows, taken, width = (
         math.prod(lead),
-        graph.nodes[made[0][1].inputs[1]].type.shape[0],
+        graph.values[made[0][1].inputs[1]].type.shape[0],
         sum(widths),
     )
     weights = np.concatenate([places.constants(p.inputs[1]) for _, p, _ in made], axis=1)
@@ -475,7 +492,7 @@ def _joined(places: Places, found: Attention, done: list[dict[str, Any]]) -> lis
     for view in found.operands:
         whole = np.empty((*lead, width), np.int8)
         begin = begins[view.source]
-        part = whole[..., begin : begin + int(graph.nodes[view.source].type.shape[-1])]
+        part = whole[..., begin : begin + int(graph.values[view.source].type.shape[-1])]
         lies = lying(graph, view.steps, part)
         if lies is None:
             raise UnsupportedError("MatMul: parts of a joined product that would be copied")

@@ -50,7 +50,7 @@ def check(graph: DataflowGraph, node: Node) -> None:
     """
     title, attributes = onnx_type(node.op), node.attributes
     for index in (*node.inputs, node.index):
-        kind = graph.nodes[index].type
+        kind = graph.values[index].type
         if kind.dtype not in TYPES:
             raise UnsupportedError(f"{title}: cuDNN computes no {kind.dtype}")
         if 0 in kind.shape:
@@ -76,14 +76,14 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
     graph, node = places.graph, product.anchor
     rank = len(node.type.shape) - 2
     transposed = node.op in DECONVOLUTIONS
-    x, w = (graph.nodes[product.bindings[side]].type for side in ("left", "right"))
+    x, w = (graph.values[product.bindings[side]].type for side in ("left", "right"))
     strides, dilation = (per_axis(node.attributes[k], rank) for k in ("strides", "dilation"))
     begin, end = pads(node.attributes["padding"], rank)
     if transposed:
         end = deconvolution_end(node, x.shape, w.shape[2:], strides, dilation, begin)
 
     def operand(index: int) -> dict[str, Any]:
-        return tensor(places.read(index), graph.nodes[index].type, rank + 2)
+        return tensor(places.read(index), graph.values[index].type, rank + 2)
 
     posts: list[dict[str, Any]] = [
         {"mode": "add", "other": operand(index)}

@@ -10,7 +10,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.format import NHWC, differs, stored_shape
-from collage_engine.records.graph import Node
+from collage_engine.records.graph import Node, Value
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
@@ -37,7 +37,7 @@ def check(graph: DataflowGraph, node: Node) -> None:
         UnsupportedError: They do not, for the reason in the message.
     """
     title, attributes = onnx_type(node.op), node.attributes
-    given, filters = (graph.nodes[i].type for i in node.inputs)
+    given, filters = (graph.values[i].type for i in node.inputs)
     kinds = {given.dtype, filters.dtype, node.type.dtype}
     rows = (given.shape[1], node.type.shape[1])
     if len(kinds) != 1 or node.type.dtype not in TYPES:
@@ -71,7 +71,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
         "name": node.name or f"{node.op} {node.index}",
         "dtype": node.type.dtype,
         "epilogue": product.epilogue,
-        **sizes_of(node, graph.nodes[product.bindings["left"]].type.shape, filters.shape),
+        **sizes_of(node, graph.values[product.bindings["left"]].type.shape, filters.shape),
         "a": _image(places, product.bindings["left"], found),
         "b": places.constant(filters),
     }
@@ -80,7 +80,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
     if product.residual is not None:
         step["c"] = _image(places, product.residual, found)
     found.append(step)
-    result = graph.nodes[product.result]
+    result = graph.values[product.result]
     if not differs(result.type):
         step["d"] = places.write(result.index)
         return found
@@ -88,7 +88,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
     if result.index in places.known:  # it leaves the function
         n, c, h, w = result.type.shape
         target = places.write(result.index)
-        found.append(_transpose(result, step["d"], target, n, h * w, c))
+        found.append(_transpose(places, result, step["d"], target, n, h * w, c))
     return found
 
 
@@ -97,24 +97,32 @@ def _image(places: Places, index: int, found: list[dict[str, Any]]) -> Place:
 
     Where it is stored otherwise, a step that transposes it is appended to ``found``.
     """
-    node = places.graph.nodes[index]
+    value = places.graph.values[index]
     if index not in places.turned:
         given = places.read(index)
-        if not differs(node.type):
+        if not differs(value.type):
             return given
-        places.turned[index] = places.temporary(node.type.bytes)
-        n, c, h, w = node.type.shape
-        found.append(_transpose(node, given, places.turned[index], n, c, h * w))
+        places.turned[index] = places.temporary(value.type.bytes)
+        n, c, h, w = value.type.shape
+        found.append(_transpose(places, value, given, places.turned[index], n, c, h * w))
     return places.turned[index]
 
 
 def _transpose(
-    node: Node, source: Place, target: Place, batch: int, rows: int, columns: int
+    places: Places,
+    value: Value,
+    source: Place,
+    target: Place,
+    batch: int,
+    rows: int,
+    columns: int,
 ) -> dict[str, Any]:
+    node = places.graph.operator_of(value.index)
+    name = value.name or "an input" if node is None else node.name or node.op
     return {
         "op": "transpose",
-        "name": f"{node.name or node.op or 'an input'}, other order of axes",
-        "dtype": node.type.dtype,
+        "name": f"{name}, other order of axes",
+        "dtype": value.type.dtype,
         "batch": batch,
         "rows": rows,
         "columns": columns,

@@ -22,7 +22,7 @@ from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.graph import NodeSet
+    from collage_engine.records.graph import OperatorSet
     from collage_engine.toolchains.cutlass.library import Family
 
 
@@ -75,7 +75,7 @@ class CutlassToolchain(CudaToolchain):
         self,
         graph: DataflowGraph,
         instance: ToolchainInstance,
-        sets: Sequence[NodeSet],
+        sets: Sequence[OperatorSet],
         now: Callable[[str], None],
         stop: Callable[[], bool],
     ) -> None:

@@ -16,7 +16,11 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Match, all_matches, anything
-from collage_engine.records.graph import NO_NODES, NodeIndex, NodeSet, members, node_set
+from collage_engine.records.graph import (
+    NO_OPERATORS,
+    OperatorNumber,
+    OperatorSet,
+)
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.chains import ACTIVATIONS, VALUES
 
@@ -64,23 +68,23 @@ _BUILDS: dict[str, Build] = {
 
 @dataclass(frozen=True)
 class Claim:
-    """A composite at a place; ``nodes`` holds its calls only."""
+    """A composite at a place in a graph."""
 
     build: Build
     match: Match
-    nodes: NodeSet
+    nodes: OperatorSet
 
 
 _known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary()
 """The places of composites in graphs whose operators are read by nobody else; they may overlap."""
 
 
-def within(graph: DataflowGraph, inside: NodeSet) -> dict[NodeIndex, Claim]:
+def within(graph: DataflowGraph, inside: OperatorSet) -> dict[OperatorNumber, Claim]:
     """Return the composites that lie in a set, by root; of overlapping ones the larger."""
     if graph not in _known:
         _known[graph] = tuple(_search(graph))
-    chosen: dict[NodeIndex, Claim] = {}
-    taken = NO_NODES
+    chosen: dict[OperatorNumber, Claim] = {}
+    taken = NO_OPERATORS
     for claim in _known[graph]:
         if not (claim.nodes & ~inside or claim.nodes & taken):
             chosen[claim.match.root] = claim
@@ -96,7 +100,6 @@ def _search(graph: DataflowGraph) -> Iterator[Claim]:
             if graph.nodes[root].op not in roots:
                 continue
             for match in all_matches(graph, pattern, root):
-                calls = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
                 if closed(graph, match):
-                    yield Claim(_BUILDS[name], match, calls)
+                    yield Claim(_BUILDS[name], match, match.nodes)
                     break

@@ -7,7 +7,15 @@ from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_shape
-from collage_engine.records.graph import Node, NodeIndex, NodeSet, members, node_set, one_node
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    ValueIndex,
+    members,
+    one_operator,
+    operator_set,
+)
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.support.errors import UnsupportedError
@@ -25,14 +33,13 @@ LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **POINTWISE,
     **SHAPING,
     **LINEAR,
-    **dict.fromkeys(recurrent.OPERATORS, recurrent.whole),
 }
-"""The function that lowers each Relax operator."""
-FIELDS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
+"""The function that lowers each Relax operator with one result."""
+RESULTS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {
     "split": split_field,
     **dict.fromkeys(recurrent.OPERATORS, recurrent.field),
 }
-"""The function that lowers one field of the tuple that each Relax operator gives."""
+"""The function that lowers one of the results of each operator that may have several."""
 
 
 def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[int, ...]]:
@@ -56,13 +63,13 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
         plan.dims[stored] = stored_shape(plan.dims[stored], name)
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
-    leaving = node_set(function.outputs)
+    leaving = operator_set(graph.record.producers(function.outputs))
     found = {
         root: each
         for root, each in composites.within(graph, nodes).items()
-        if not each.nodes & leaving & ~one_node(root)
+        if not each.nodes & leaving & ~one_operator(root)
     }
-    _lower_all(plan, nodes & ~node_set(function.inputs), found)
+    _lower_all(plan, nodes, found)
     for index, name in function.gives.items():
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in function.outputs)
@@ -70,25 +77,21 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
     return plan, input_values, output_values
 
 
-def _define_input(plan: OneDnnProgram, index: int, nodes: NodeSet) -> int:
+def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) -> int:
     try:
         return plan.define_input(index)
     except UnsupportedError as error:
-        readers = [u for u in plan.graph.users[index] if nodes >> u & 1]
-        named = next((plan.graph.nodes[u].op for u in readers if plan.graph.nodes[u].op), "")
-        raise UnsupportedError(f"{onnx_type(named)}: {error}" if named else str(error)) from error
+        reader = next(u for u in plan.graph.readers[index] if nodes >> u & 1)
+        raise UnsupportedError(f"{onnx_type(plan.graph.nodes[reader].op)}: {error}") from error
 
 
 def _lower_all(
-    plan: OneDnnProgram, nodes: NodeSet, found: dict[NodeIndex, composites.Claim]
+    plan: OneDnnProgram, nodes: OperatorSet, found: dict[OperatorNumber, composites.Claim]
 ) -> None:
     part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
     for index in members(nodes):
-        node = plan.graph.nodes[index]
-        if node.form == "projection":
-            _lower_projection(plan, node)
-        if node.form != "call" or index in plan.of_node:
+        if index in plan.of_node:
             continue
         root = part_of.get(index)
         if root is not None and root not in lowered_alone:
@@ -101,7 +104,7 @@ def _lower_all(
             for inner in members(found[root].nodes):
                 _lower_call(plan, plan.graph.nodes[inner])
             continue
-        _lower_call(plan, node)
+        _lower_call(plan, plan.graph.nodes[index])
 
 
 def _lower_composite(plan: OneDnnProgram, found: composites.Claim) -> bool:
@@ -116,12 +119,15 @@ def _lower_composite(plan: OneDnnProgram, found: composites.Claim) -> bool:
 
 
 def _lower_call(plan: OneDnnProgram, node: Node) -> None:
-    if node.op in FIELDS and node.is_tuple:
-        return  # by its projections
+    plan.current = (node.index,)
+    lower_result = RESULTS.get(node.op)
+    if lower_result is not None:
+        for index in plan.graph.used_results(node.index):
+            plan.of_node[index] = lower_result(plan, node, node.outputs.index(index))
+        return
     lower = LOWERINGS.get(node.op)
     if lower is None:
         raise UnsupportedError(f"oneDNN has no {onnx_type(node.op)}")
-    plan.current = (node.index,)
     if node.type.dtype != "float32":
         raise UnsupportedError(
             f"{onnx_type(node.op)}: the oneDNN runtime computes float32, not {node.type.dtype}"
@@ -132,22 +138,10 @@ def _lower_call(plan: OneDnnProgram, node: Node) -> None:
     plan.of_node[node.index] = value
 
 
-def _lower_projection(plan: OneDnnProgram, node: Node) -> None:
-    source = plan.graph.nodes[node.inputs[0]]
-    if source.form == "tuple":
-        plan.of_node[node.index] = plan.tensor(source.inputs[node.field])
-        return
-    lower = FIELDS.get(source.op)
-    if lower is None:
-        raise UnsupportedError(f"oneDNN has no {onnx_type(source.op)}")
-    plan.current = (source.index,)
-    plan.of_node[node.index] = lower(plan, source, node.field)
-
-
 _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
 
 
-def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
+def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Return why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
     known = _reasons.setdefault(graph, {})
     if index not in known:
@@ -155,21 +149,14 @@ def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
     return known[index]
 
 
-def _refusal(graph: DataflowGraph, index: NodeIndex) -> str | None:
+def _refusal(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     node = graph.nodes[index]
     plan = OneDnnProgram(graph, None)
     try:
         for source in node.inputs:
-            fields = graph.nodes[source]
-            for each in fields.inputs if fields.form == "tuple" else (source,):
-                if not plan.is_constant(each) and each not in plan.of_node:
-                    _define_input(plan, each, one_node(index))
-        if node.op in FIELDS and node.is_tuple:
-            read = {graph.nodes[u].field for u in graph.users[index]}
-            for field in sorted(read):
-                FIELDS[node.op](plan, node, field)
-        else:
-            _lower_call(plan, node)
+            if not plan.is_constant(source) and source not in plan.of_node:
+                _define_input(plan, source, one_operator(index))
+        _lower_call(plan, node)
     except UnsupportedError as error:
         return str(error)
     return None

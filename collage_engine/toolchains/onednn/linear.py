@@ -16,9 +16,9 @@ def matmul(plan: OneDnnProgram, node: Node) -> int:
     Vectors become matrices, and missing batch axes get extent one.
     """
     left, right = plan.tensor(node.inputs[0]), plan.weights(node)
-    if len(plan.graph.nodes[node.inputs[0]].type.shape) == 1:
+    if len(plan.graph.values[node.inputs[0]].type.shape) == 1:
         left = plan.reshape(left, (1, *plan.dims[left]))
-    if len(plan.graph.nodes[node.inputs[1]].type.shape) == 1:
+    if len(plan.graph.values[node.inputs[1]].type.shape) == 1:
         right = plan.reshape(right, (*plan.dims[right], 1))
     rank = max(len(plan.dims[left]), len(plan.dims[right]))
     left, right = (

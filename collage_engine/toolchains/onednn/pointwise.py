@@ -97,7 +97,7 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
     shape = node.type.shape or (1,)
     for other, at in ((left, right), (right, left)):
         scalar = plan.scalar(at)
-        if scalar is None or (plan.graph.nodes[other].type.shape or (1,)) != shape:
+        if scalar is None or (plan.graph.values[other].type.shape or (1,)) != shape:
             continue
         found = _with_scalar(node.op, scalar, is_first=at == left)
         if found is not None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node, ValueIndex
 from collage_engine.records.operators import PREFIX, title
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
@@ -23,11 +23,6 @@ _ACTIVATIONS = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 _INPUTS = ("x", "weights", "recurrent", "bias", "lengths", "state", "cell_state", "peepholes")
 """ONNX's inputs in their order; a GRU has the first six."""
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
-
-
-def whole(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers an operator of which all but one result is left out."""
-    return field(plan, node, 0)
 
 
 def field(plan: OneDnnProgram, node: Node, number: int) -> int:
@@ -46,11 +41,9 @@ def field(plan: OneDnnProgram, node: Node, number: int) -> int:
     which = [place for place, given in enumerate(outputs) if given][number : number + 1]
     if which == [2]:
         raise UnsupportedError(f"{kind}: the last cell state is not taken from oneDNN")
-    every = plan.of_node.get(node.index)
+    every = plan.shared.get(node.index)
     if every is None:
-        every = _all_steps(plan, node, kind)
-        if node.is_tuple:  # another result is made of the same value
-            plan.of_node[node.index] = every
+        every = plan.shared[node.index] = _all_steps(plan, node, kind)
     if which == [0]:
         return every
     steps, directions, batch, hidden = plan.dims[every]
@@ -87,7 +80,7 @@ def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
     x = plan.tensor(given["x"])
     steps, batch, size = plan.dims[x]
     gates = len(_GATES[kind])
-    hidden = plan.graph.nodes[given["recurrent"]].type.shape[2]
+    hidden = plan.graph.values[given["recurrent"]].type.shape[2]
 
     def matrices(name: str, rows: int) -> int:
         values = plan.array(given[name])
@@ -116,7 +109,7 @@ def _all_steps(plan: OneDnnProgram, node: Node, kind: str) -> int:
     return plan.permute(parts, (0, 2, 1, 3))
 
 
-def _given(node: Node, kind: str) -> dict[str, NodeIndex]:
+def _given(node: Node, kind: str) -> dict[str, ValueIndex]:
     """Return the operator's inputs by name, those that are left out excepted."""
     flags = node.attributes.get("inputs")
     if flags is None:
@@ -129,7 +122,7 @@ def _check(
     plan: OneDnnProgram,
     node: Node,
     kind: str,
-    given: dict[str, NodeIndex],
+    given: dict[str, ValueIndex],
     attributes: dict[str, Any],
 ) -> None:
     """Raise UnsupportedError for what oneDNN's primitive does not compute."""
@@ -165,7 +158,7 @@ def _activations(kind: str, attributes: dict[str, Any], directions: int) -> tupl
 
 def _bias(
     plan: OneDnnProgram,
-    index: NodeIndex | None,
+    index: ValueIndex | None,
     kind: str,
     dims: tuple[int, int, int],
 ) -> int:

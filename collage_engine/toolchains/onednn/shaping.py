@@ -61,8 +61,8 @@ def take(plan: OneDnnProgram, node: Node) -> int:
     Raises:
         UnsupportedError: The index is not one constant, or there is no axis.
     """
-    index = plan.graph.nodes[node.inputs[1]]
-    if index.form != "constant" or index.type.elements != 1:
+    index = plan.graph.values[node.inputs[1]]
+    if not index.constant or index.type.elements != 1:
         raise UnsupportedError("Gather: oneDNN takes one constant index only")
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
@@ -90,9 +90,7 @@ def split_field(plan: OneDnnProgram, node: Node, field: int) -> int:
 
 def concat(plan: OneDnnProgram, node: Node) -> int:
     """Lowers a concatenation."""
-    fields = plan.graph.nodes[node.inputs[0]]
-    indices = fields.inputs if fields.form == "tuple" else node.inputs
-    values = [plan.tensor(i) for i in indices]
+    values = [plan.tensor(i) for i in node.inputs]
     if len(values) == 1:
         return values[0]
     axis = int(node.attributes.get("axis") or 0) % len(node.type.shape)

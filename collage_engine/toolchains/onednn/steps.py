@@ -11,12 +11,12 @@ import numpy as np
 
 from collage_engine.kernels.rounding import balanced
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node, OperatorNumber
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 
 Constants = Callable[[int], np.ndarray]
-"""A function that returns the value of a constant node."""
+"""A function that returns the numbers of a constant."""
 
 MAX_RANK = 12
 """Dimensions of a memory descriptor, at most (oneDNN's DNNL_MAX_NDIMS)."""
@@ -75,10 +75,10 @@ class Step:
 class OneDnnProgram:
     """The steps of one function; values are numbered.
 
-    Each value is an input, a constant or the result of one step. ``constants`` gives the values of
-    constant nodes. It is None in a dry run, which only asks whether an operator can be computed; a
-    scalar constant then counts as 2. ``rounds`` tells of which products the operands are rounded to
-    bfloat16, by the indices of their calls.
+    Each value is an input, a constant or the result of one step. ``constants`` gives the numbers of
+    the graph's constants. It is None in a dry run, which only asks whether an operator can be
+    computed; a scalar constant then counts as 2. ``rounds`` tells of which products, by operator
+    number, the operands are rounded to bfloat16.
     """
 
     def __init__(
@@ -94,10 +94,13 @@ class OneDnnProgram:
         self.types: list[str] = []
         """Element type of each value: float32, until ``bfloat16`` chooses."""
         self.of_node: dict[int, int] = {}
+        """By value of the dataflow graph."""
+        self.shared: dict[int, int] = {}
+        """What several results of an operator are made of, by operator."""
         self.constant_offsets: dict[int, int] = {}
         self.blob = bytearray()
         self.inputs: frozenset[int] = frozenset()
-        self.current: tuple[NodeIndex, ...] = ()
+        self.current: tuple[OperatorNumber, ...] = ()
         """Calls being lowered."""
         self._constants = constants
 
@@ -128,18 +131,18 @@ class OneDnnProgram:
         return self.of_node[index]
 
     def tensor(self, index: int) -> int:
-        """Return the value of a node that has been lowered, is an input or a constant.
+        """Return the number of a value that has been lowered, is an input or a constant.
 
         Raises:
-            UnsupportedError: The node has not been lowered, or the runtime does not take its type.
+            UnsupportedError: It has not been lowered, or the runtime does not take its type.
         """
         known = self.of_node.get(index)
         if known is not None:
             return known
-        if self.graph.nodes[index].form != "constant":
-            raise UnsupportedError(
-                f"{onnx_type(self.graph.nodes[index].op)} is read before it is made"
-            )
+        if not self.graph.values[index].constant:
+            node = self.graph.operator_of(index)
+            title = "an input" if node is None else onnx_type(node.op)
+            raise UnsupportedError(f"{title} is read before it is made")
         value = self.new_value(self._shape_of(index))
         if self._constants is not None:
             self.add_constant(value, self._constants(index))
@@ -165,7 +168,7 @@ class OneDnnProgram:
         """
         index = node.inputs[1]
         array = self.array(index)
-        alone = len(self.graph.users[index]) == 1
+        alone = len(self.graph.readers[index]) == 1
         if array is None or array.ndim < 2 or not alone or not self._rounds(node.index):
             return self.tensor(index)
         # A row for each result, of all that is summed for it.
@@ -176,31 +179,29 @@ class OneDnnProgram:
         return self.constant(balanced(array.reshape(len(array), -1)).reshape(array.shape))
 
     def is_constant(self, index: int) -> bool:
-        """Return whether a node is a constant."""
-        return self.graph.nodes[index].form == "constant"
+        """Return whether a value is a constant."""
+        return self.graph.values[index].constant
 
     def scalar(self, index: int) -> float | None:
-        """Return the value of a constant with one element; None for any other node."""
-        node = self.graph.nodes[index]
-        if node.form != "constant" or node.type.elements != 1:
+        """Return the number of a constant with one element; None for any other value."""
+        value = self.graph.values[index]
+        if not value.constant or value.type.elements != 1:
             return None
         if self._constants is None:
             return 2.0
         return float(np.asarray(self._constants(index)).reshape(()))
 
     def array(self, index: int) -> np.ndarray | None:
-        """Return a constant's values; None in a dry run or for another node."""
+        """Return a constant's numbers; None in a dry run or for another value."""
         if self._constants is None or not self.is_constant(index):
             return None
         return self._constants(index)
 
     def _shape_of(self, index: int) -> tuple[int, ...]:
-        node = self.graph.nodes[index]
-        if node.is_tuple:
-            raise UnsupportedError("a tuple is no tensor")
-        if node.type.dtype != "float32":
-            raise UnsupportedError(f"the oneDNN runtime takes float32, not {node.type.dtype}")
-        return node.type.shape or (1,)
+        kind = self.graph.values[index].type
+        if kind.dtype != "float32":
+            raise UnsupportedError(f"the oneDNN runtime takes float32, not {kind.dtype}")
+        return kind.shape or (1,)
 
     # Steps
 
@@ -281,6 +282,6 @@ class OneDnnProgram:
         if self.types[step.out] != "float32":
             out["dtype"] = self.types[step.out]
         if step.nodes:
-            node: Node = self.graph.nodes[step.nodes[-1]]
+            node = self.graph.nodes[step.nodes[-1]]
             out["name"] = node.name or f"{node.op} (node {node.index})"
         return out

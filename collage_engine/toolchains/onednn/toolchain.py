@@ -18,7 +18,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.placement import Layer
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.records.toolchain import (
@@ -50,7 +50,7 @@ def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) ->
 
     A backward pass: a product wants its operands in bfloat16; a step that keeps its operands'
     type wants them as its own result is wanted; so does a product of what is added to it.
-    Products of the calls ``full`` (graph indices) are left in float32, and marked so.
+    Products of the calls ``full`` (operator numbers) are left in float32, and marked so.
     """
     wanted: set[int] = set()
     for step in reversed(plan.steps):
@@ -137,13 +137,13 @@ class OneDnnToolchain(CppToolchain):
         return (PLAIN, NHWC)
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def swallows_nan(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
         """Implement ``capabilities.SwallowsNan``."""
         return graph.nodes[index].op in SWALLOWING

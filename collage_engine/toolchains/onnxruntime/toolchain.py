@@ -17,7 +17,7 @@ import msgspec
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -118,7 +118,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return super().instances(target, precision)
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         if provider_of(instance):
@@ -132,7 +132,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         kinds = [kind.dtype for kind in node.types]
         if node.op not in IN_FLOAT64 or not set(kinds) & {"int64", "uint64"}:
             return None
-        if max(*numbers.operands(node, bounds), bounds[node.index]) <= FLOAT64:
+        if max(*numbers.operands(node, bounds), numbers.result(node, bounds)) <= FLOAT64:
             return None
         return (
             f"ONNX Runtime computes {onnx_type(node.op)} of {kinds[0]} in float64, which holds "
@@ -176,8 +176,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         try:
             return super().finish(function, plan, weights)
         except ToolchainError as refusal:
-            first = function.graph.to_operators(function.nodes)[0]
-            name = function.graph.nodes[function.graph.operators[first]].name
+            name = function.graph.nodes[function.members[0]].name
             for how, further, model in (
                 ("with the sizes of its inputs left open", {}, _with_open_sizes(weights)),
                 (f"without {FOLDING}", {"without_optimizers": FOLDING}, weights),

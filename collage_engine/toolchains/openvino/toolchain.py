@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.model.whole_numbers import WholeNumbers
-    from collage_engine.records.graph import Node, NodeIndex
+    from collage_engine.records.graph import Node, OperatorNumber
     from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import ToolchainInstance
 
@@ -89,7 +89,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
         return rounds_otherwise(numbers.graph, node) or inexact(numbers, node, bounds)
 
     def swallows_nan(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
         """Implement ``capabilities.SwallowsNan``: of NaN it also makes a False, not a True."""
         node = graph.nodes[index]

@@ -35,25 +35,24 @@ def inexact(numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str |
         node: The operator.
         bounds: How large they can be.
     """
-    nodes = numbers.graph.nodes
-    kinds = [kind for i in (*node.inputs, node.index) for kind in nodes[i].types if is_whole(kind)]
+    values = numbers.graph.values
+    kinds = [values[i].type for i in (*node.inputs, *node.outputs) if is_whole(values[i].type)]
     operands = numbers.operands(node, bounds)
-    results = (
-        [min(bounds[node.index], max(map(most, kinds)))] if any(map(is_whole, node.types)) else []
-    )
+    bound = numbers.result(node, bounds)
+    results = [min(bound, max(map(most, kinds)))] if any(map(is_whole, node.types)) else []
     if not kinds or (is_opaque(node.op) and not operands and not results):
         return None
-    values = [*operands, *results]
-    if max(values, default=0) > INT32 and any(kind.dtype.endswith("64") for kind in kinds):
+    largest = [*operands, *results]
+    if max(largest, default=0) > INT32 and any(kind.dtype.endswith("64") for kind in kinds):
         return "OpenVINO computes whole numbers of 64 bits in 32, and these may be larger"
     if node.op in COMPARISONS:
-        values = [min(operands) + 1]  # one that float32 holds is told apart from all others
+        largest = [min(operands) + 1]  # one that float32 holds is told apart from all others
     elif _becomes_float(numbers, node):
-        values = operands
+        largest = operands
     name = node.onnx_type or onnx_type(node.op)
-    if _wraps_around(node, bounds[node.index]):
+    if _wraps_around(node, bound):
         return f"OpenVINO saturates {name} in 8 bits, which wraps around in ONNX"
-    if name in IN_INT32 or max(values, default=0) <= FLOAT32:
+    if name in IN_INT32 or max(largest, default=0) <= FLOAT32:
         return None
     return f"OpenVINO computes {name} in float32, which holds whole numbers up to 2^24"
 
@@ -72,11 +71,11 @@ def rounds_otherwise(graph: DataflowGraph, node: Node) -> str | None:
     if any(_is_product(graph.nodes[index]) for index in members(graph.upstream[node.index])):
         return None
     # A scale that is computed from the values themselves gives ties by chance alone.
-    follows_floats = graph.nodes[node.inputs[1]].form == "constant"
+    follows_floats = graph.values[node.inputs[1]].constant
     waiting, seen = [node.index], {node.index}
     while waiting:
         index = waiting.pop()
-        if graph.output_set >> index & 1:
+        if graph.leaving >> index & 1:
             return "OpenVINO rounds some halves to odd numbers, ONNX to even ones"
         users = {
             i
@@ -105,4 +104,4 @@ def _becomes_float(numbers: WholeNumbers, node: Node) -> bool:
     graph = numbers.graph
     readers = [graph.nodes[user] for user in graph.users[node.index]]
     floats = readers and all(not is_whole(kind) for each in readers for kind in each.types)
-    return bool(floats) and not graph.output_set >> node.index & 1
+    return bool(floats) and not graph.leaving >> node.index & 1

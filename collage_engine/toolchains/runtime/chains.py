@@ -15,7 +15,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
 from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.graph import OperatorNumber, OperatorSet, members
 
 VALUES: dict[str, float] = {
     "root": 2**0.5,
@@ -150,18 +150,14 @@ def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     return found
 
 
-Reason = Callable[[DataflowGraph, NodeIndex], "str | None"]
-"""A function that says why a toolchain cannot take the call at an index; None when it can."""
+Reason = Callable[[DataflowGraph, OperatorNumber], "str | None"]
+"""A function that says why a toolchain cannot take an operator; None when it can."""
 
 
-def against_nodes(reason: Reason, graph: DataflowGraph, nodes: NodeSet) -> str | None:
+def against_nodes(reason: Reason, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
     """Return the reason against the first call of a set that cannot be taken."""
-    for index in graph.operators:
-        if nodes >> index & 1:
-            found = reason(graph, index)
-            if found is not None:
-                return found
-    return None
+    reasons = (reason(graph, index) for index in members(nodes))
+    return next((found for found in reasons if found is not None), None)
 
 
 def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None]:

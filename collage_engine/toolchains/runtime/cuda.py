@@ -17,7 +17,12 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, all_matches
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import Composites, PartitionRule
-from collage_engine.records.graph import NO_NODES, NodeIndex, NodeSet, node_set, one_node
+from collage_engine.records.graph import (
+    NO_OPERATORS,
+    OperatorNumber,
+    OperatorSet,
+    one_operator,
+)
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -50,7 +55,7 @@ FIRST_TF32 = 80
 """Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
 Guide, compute capabilities)."""
 
-_TAKEN_ALONG: WeakKeyDictionary[DataflowGraph, dict[str, NodeSet]] = WeakKeyDictionary()
+_TAKEN_ALONG: WeakKeyDictionary[DataflowGraph, dict[str, OperatorSet]] = WeakKeyDictionary()
 """By graph and toolchain, the operators that it runs at least along with others."""
 
 
@@ -328,17 +333,16 @@ class CudaToolchain(CppToolchain):
             function.instance.precision,
         )
 
-    def dry_plan(self, graph: DataflowGraph, nodes: NodeSet) -> dict[str, Any]:
+    def dry_plan(self, graph: DataflowGraph, nodes: OperatorSet) -> dict[str, Any]:
         """Return the plan of some calls, made from the shapes of their weights only.
 
         Raises:
             UnsupportedError: They are no partition for it, in whatever precision.
         """
-        closed = graph.close(node_set(i for i in graph.operators if nodes >> i & 1))
-        inputs, outputs = graph.boundary(closed)
-        return self.dialect().plan_of(graph, closed, inputs, outputs, blank(graph), dry=True)[0]
+        inputs, outputs = graph.boundary(nodes)
+        return self.dialect().plan_of(graph, nodes, inputs, outputs, blank(graph), dry=True)[0]
 
-    def refused(self, graph: DataflowGraph, nodes: NodeSet) -> str | None:
+    def refused(self, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
         """Return why these calls are no partition for it, in whatever precision; None: they are."""
         try:
             self.dry_plan(graph, nodes)
@@ -347,18 +351,18 @@ class CudaToolchain(CppToolchain):
         return None
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
         if self._taken_along(graph) >> index & 1:
             return None
-        return self.refused(graph, one_node(index))
+        return self.refused(graph, one_operator(index))
 
-    def _taken_along(self, graph: DataflowGraph) -> NodeSet:
+    def _taken_along(self, graph: DataflowGraph) -> OperatorSet:
         """Return the calls of a graph that are in a match of the pattern, found out once."""
         by_name = _TAKEN_ALONG.setdefault(graph, {})
         if self.name not in by_name:
-            found = NO_NODES
+            found = NO_OPERATORS
             for root in graph.operators:
                 for match in all_matches(graph, self.dialect().pattern, root):
                     if match.nodes & ~found and self.refused(graph, match.nodes) is None:
@@ -376,7 +380,7 @@ class CudaToolchain(CppToolchain):
         return composite_rules(self.name, table)
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
     ) -> Composites | None:
         """Return what only goes along with a product is no candidate without one."""
         return () if self.refused(graph, nodes) is None else None

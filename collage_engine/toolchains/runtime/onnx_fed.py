@@ -25,7 +25,7 @@ from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rule_trees import composite_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node, OperatorNumber, ValueIndex
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.support.errors import ToolchainError, UnsupportedError, fault_reason
@@ -92,7 +92,7 @@ class OnnxFedToolchain(CppToolchain):
         return wheel_version(self.package())
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports`` by the class's tables of types and operators."""
         node = graph.nodes[index]
@@ -101,9 +101,9 @@ class OnnxFedToolchain(CppToolchain):
             return f"{title} returns no values whose size depends on the data"
         if self.operators and onnx_type(node.op) not in self.operators:
             return f"{title} computes no {onnx_type(node.op)}"
-        for value in (*node.types, *(t for i in node.inputs for t in graph.nodes[i].types)):
-            if value.dtype not in self.types:
-                return f"{title} computes no {value.dtype}"
+        for kind in (*node.types, *(graph.values[i].type for i in node.inputs)):
+            if kind.dtype not in self.types:
+                return f"{title} computes no {kind.dtype}"
         numbers, bounds = self._bounds(graph)
         return self.inexact(numbers, node, bounds)
 
@@ -130,8 +130,8 @@ class OnnxFedToolchain(CppToolchain):
         known = _bounds_of.setdefault(graph, {})
         if self.name not in known:
             numbers = WholeNumbers(graph)
-            parameters = [i for i in graph.record.inputs if is_whole(graph.nodes[i].type)]
-            given: dict[NodeIndex, float] = {i: most(graph.nodes[i].type) for i in parameters}
+            parameters = [i for i in graph.record.inputs if is_whole(graph.values[i].type)]
+            given: dict[ValueIndex, float] = {i: most(graph.values[i].type) for i in parameters}
             lowered = {i: given.pop(i) for i in parameters if numbers.decides_more[i]}
             bounds = numbers.fitted(
                 lowered,
@@ -151,14 +151,14 @@ class OnnxFedToolchain(CppToolchain):
         numbers, bounds = self._bounds(function.graph)
         largest = []
         for index in function.inputs:
-            node = function.graph.nodes[index]
-            is_narrowed = node.form == "parameter" and bounds[index] < most(node.type)
+            value = function.graph.values[index]
+            is_narrowed = value.producer is None and bounds[index] < most(value.type)
             is_index = numbers.index_limit[index] < math.inf
             largest.append(int(bounds[index]) if is_narrowed and not is_index else 0)
         return largest
 
     def swallows_nan(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
         """Implement ``capabilities.SwallowsNan`` by the class's table ``swallowing``."""
         node = graph.nodes[index]

@@ -36,9 +36,9 @@ class Places:
 
         Args:
             graph: The model's dataflow graph.
-            inputs: Graph indices of the function's inputs, in argument order.
-            outputs: Graph indices of the function's outputs, in argument order.
-            constants: Gives the values of a constant node.
+            inputs: The function's inputs, in argument order.
+            outputs: The function's outputs, in argument order.
+            constants: Gives the numbers of a constant.
             dry: Whether weights have their places, all the same one, but are not kept.
         """
         self.graph = graph
@@ -55,7 +55,7 @@ class Places:
     def read(self, index: int) -> dict[str, Any]:
         """Return a value that is given, made or constant."""
         if index not in self.known:
-            if self.graph.nodes[index].form != "constant":
+            if not self.graph.values[index].constant:
                 raise UnsupportedError("a product reads what is not made yet")
             self.known[index] = self.constant(self.constants(index))
         return self.known[index]
@@ -87,9 +87,9 @@ class Places:
                 raise UnsupportedError(f"{what}: {value:g} stands where {wanted:g} must")
 
     def write(self, index: int) -> dict[str, Any]:
-        """Return where to put the value of a node."""
+        """Return where to put a value."""
         if index not in self.known:
-            self.known[index] = self.temporary(self.graph.nodes[index].type.bytes)
+            self.known[index] = self.temporary(self.graph.values[index].type.bytes)
         return self.known[index]
 
 
@@ -97,7 +97,7 @@ def blank(graph: DataflowGraph) -> Constants:
     """Return constants of the right types that hold nothing, for plans without numbers."""
 
     def make(index: int) -> np.ndarray:
-        kind = graph.nodes[index].type
+        kind = graph.values[index].type
         return np.broadcast_to(np.zeros((), numpy_type(kind.dtype)), tuple(kind.shape))
 
     return make

@@ -15,7 +15,14 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Either, Match, Pattern, all_matches, anything, op
-from collage_engine.records.graph import Node, NodeIndex, NodeSet, members, node_set
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    ValueIndex,
+    members,
+    operator_set,
+)
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FLOAT32
 from collage_engine.support.errors import UnsupportedError
@@ -55,18 +62,18 @@ class Product:
     """An anchor and what follows it."""
 
     anchor: Node
-    bindings: dict[str, NodeIndex]
-    """The nodes to which the pattern's parts are bound, ``left`` and ``right`` among them."""
-    bias: NodeIndex | None
-    residual: NodeIndex | None
+    bindings: dict[str, ValueIndex]
+    """The values to which the pattern's parts are bound, ``left`` and ``right`` among them."""
+    bias: ValueIndex | None
+    residual: ValueIndex | None
     epilogue: str
     """The name of the activation that follows the sums; ``none`` where there is none."""
-    result: NodeIndex
-    """The node whose value the product writes."""
+    result: OperatorNumber
+    """The operator whose value the product writes."""
 
     @property
     def scalars(self) -> dict[int, float]:
-        """Return the values that constants of a written-out activation must have, by node."""
+        """Return the values that constants of a written-out activation must have, by index."""
         return {self.bindings[n]: value for n, value in VALUES.items() if n in self.bindings}
 
 
@@ -109,9 +116,9 @@ class Dialect:
     def plan_of(
         self,
         graph: DataflowGraph,
-        nodes: NodeSet,
-        inputs: tuple[NodeIndex, ...],
-        outputs: tuple[NodeIndex, ...],
+        nodes: OperatorSet,
+        inputs: tuple[ValueIndex, ...],
+        outputs: tuple[ValueIndex, ...],
         constants: Constants,
         precision: str = FLOAT32,
         *,
@@ -121,10 +128,10 @@ class Dialect:
 
         Args:
             graph: The model's dataflow graph.
-            nodes: The function's closed set of nodes.
-            inputs: Node indices of the inputs, in argument order.
-            outputs: Node indices of the outputs, in argument order.
-            constants: Gives the value of a constant node.
+            nodes: The function's operators.
+            inputs: The inputs, in argument order.
+            outputs: The outputs, in argument order.
+            constants: Gives the numbers of a constant.
             precision: The precision of the instance.
             dry: Whether only the shape of the plan counts; constants then have no values.
 
@@ -133,7 +140,7 @@ class Dialect:
         """
         places = Places(graph, inputs, outputs, constants, dry)
         steps: list[dict[str, Any]] = []
-        for product in self.products(graph, nodes & ~node_set(inputs)):
+        for product in self.products(graph, nodes):
             if isinstance(product, Product):
                 places.check_scalars(product.scalars, product.epilogue)
                 steps += self.steps(places, product, precision)
@@ -142,7 +149,7 @@ class Dialect:
                 steps += write(places, product)
         return {"steps": steps, "scratch_bytes": places.scratch}, bytes(places.weights)
 
-    def products(self, graph: DataflowGraph, nodes: NodeSet) -> list[Product | Match]:
+    def products(self, graph: DataflowGraph, nodes: OperatorSet) -> list[Product | Match]:
         """Return the products that hold every operator of a set, in the order of their results.
 
         What else the library computes is there as its match.
@@ -150,9 +157,9 @@ class Dialect:
         Raises:
             UnsupportedError: An operator fits in none; the text names it.
         """
-        left = node_set(i for i in members(nodes) if graph.nodes[i].form == "call")
+        left = nodes
         found: list[Product | Match] = []
-        for root in reversed(list(members(left))):
+        for root in reversed(list(members(nodes))):
             if left >> root & 1:
                 product, taken = self._ending_at(graph, root, left)
                 found.append(product)
@@ -160,14 +167,13 @@ class Dialect:
         return found[::-1]
 
     def _ending_at(
-        self, graph: DataflowGraph, root: NodeIndex, left: NodeSet
-    ) -> tuple[Product | Match, NodeSet]:
+        self, graph: DataflowGraph, root: OperatorNumber, left: OperatorSet
+    ) -> tuple[Product | Match, OperatorSet]:
         for match in all_matches(graph, self.pattern, root):
-            taken = node_set(i for i in members(match.nodes) if graph.nodes[i].form == "call")
-            if not taken & ~left and closed(graph, match):
+            if not match.nodes & ~left and closed(graph, match):
                 product = self._product(graph, match) if "anchor" in match.bindings else match
                 if product is not None:
-                    return product, taken
+                    return product, match.nodes
         title = onnx_type(graph.nodes[root].op)
         raise UnsupportedError(
             f"{title}: {self.name} takes only {self.takes}, with a bias, a sum and some activations"
@@ -181,16 +187,16 @@ class Dialect:
         shape = tuple(anchor.type.shape)
         along = [1] * len(shape)
         along[self.channel_axis] = shape[self.channel_axis]
-        roles: dict[str, NodeIndex] = {}
+        roles: dict[str, ValueIndex] = {}
         for name in _ADDENDS:
             if name in bound:
-                added = tuple(graph.nodes[bound[name]].type.shape)
+                added = tuple(graph.values[bound[name]].type.shape)
                 added = (1,) * (len(shape) - len(added)) + added
                 is_bias = added == tuple(along) and along[self.channel_axis] > 1
                 role = "bias" if is_bias else "residual"
                 if (
                     role in roles
-                    or match.nodes >> bound[name] & 1
+                    or match.nodes & operator_set(graph.record.producers([bound[name]]))
                     or not (is_bias or added == shape or self._lies_alike(added, shape))
                 ):
                     return None

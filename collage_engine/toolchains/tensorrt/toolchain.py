@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
 from collage_engine.records.toolchain import (
@@ -121,7 +121,7 @@ class TensorrtToolchain(OnnxFedToolchain):
         return instance(FLOAT32), *lower
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         if instance.architecture:
@@ -154,11 +154,12 @@ class TensorrtToolchain(OnnxFedToolchain):
     def _build(self, function: Function, data: bytes) -> tuple[dict[str, Any], bytes]:
         instance = function.instance
         nodes = [function.graph.nodes[index] for index in function.members]
+        held = [function.graph.values[index].type.dtype for index in function.constants]
         engine = build_engine(
             data,
             [function.input_type(index).dtype for index in function.inputs],
             [function.output_type(index).dtype for index in function.outputs],
-            {kind.dtype for node in nodes for kind in node.types},
+            {*held, *(kind.dtype for node in nodes for kind in node.types)},
             instance.architecture,
             "" if instance.precision == TF32 else instance.option("precision"),
             instance.precision == TF32,

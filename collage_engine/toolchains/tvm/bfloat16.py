@@ -37,7 +37,7 @@ from collage_engine.kernels.relax_values import (
 from collage_engine.kernels.scheduler import RULES, decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.precision import PRODUCTS
 from collage_engine.toolchains.tvm.channels_last import is_convolution, name_of
 from collage_engine.toolchains.tvm.transposed import sub_pixels
@@ -122,7 +122,7 @@ def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
     return found if padded and geometry.dims == 2 else None
 
 
-def rounds(graph: DataflowGraph, index: NodeIndex, cpu: Cpu) -> bool:
+def rounds(graph: DataflowGraph, index: OperatorNumber, cpu: Cpu) -> bool:
     """Tell from a product's sizes whether an instance in bfloat16 would round its operands.
 
     Args:
@@ -131,8 +131,8 @@ def rounds(graph: DataflowGraph, index: NodeIndex, cpu: Cpu) -> bool:
         cpu: The processor, on whose caches and vectors Winograd's method depends.
     """
     node = graph.nodes[index]
-    left, right = (graph.nodes[source] for source in node.inputs[:2])
-    if right.form != "constant" or left.type.dtype != "float32":
+    left, right = (graph.values[source] for source in node.inputs[:2])
+    if not right.constant or left.type.dtype != "float32":
         return False
     if node.op == "matmul":
         return _matmul_problem(left.type.shape, right.type.shape, node.type.shape) is not None

@@ -24,7 +24,7 @@ from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul,
 from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
-from collage_engine.records.graph import Node, NodeIndex
+from collage_engine.records.graph import Node, ValueIndex
 from collage_engine.toolchains.tvm.quantized import NoForm, Writer
 
 
@@ -116,8 +116,8 @@ class CudaWriter(Writer):
         """Return the architecture of the device, for example ``sm_90a``."""
         return self.integers.function.instance.architecture
 
-    def image(self, index: NodeIndex) -> Any:
-        """Return the value of a node as a kernel reads images, which is the plain value."""
+    def image(self, index: ValueIndex) -> Any:
+        """Return a value as a kernel reads images, which is the plain value."""
         return self.value_of(index)
 
     def given_as_image(self, value: Any) -> Any:
@@ -139,7 +139,7 @@ class CudaWriter(Writer):
             NoForm: There is no kernel for it.
         """
         data = self.numbers.of("data")
-        shape = self.graph.nodes[self.found["data"]].type.shape
+        shape = self.graph.values[self.found["data"]].type.shape
         window = Window(
             shape,
             weights.shape,
@@ -165,7 +165,7 @@ class CudaWriter(Writer):
             NoForm: There is no kernel for it.
         """
         data = self.numbers.of("data")
-        given = self.graph.nodes[self.found["data"]].type.shape
+        given = self.graph.values[self.found["data"]].type.shape
         columns = np.ascontiguousarray(weights.T)
         form = Matmul(given, columns.shape, node.type.shape, cast=signed_value)
         return ProductSums(weights, data, form, self._plan(form), columns, axis=-1)

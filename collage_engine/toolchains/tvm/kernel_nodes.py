@@ -19,7 +19,7 @@ from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 Key: TypeAlias = Any
 """Identifies a value: what it calls, and the keys of what it reads."""
 Computed: TypeAlias = frozenset[int]
-"""The graph indices of the nodes that a value belongs to."""
+"""The numbers of the operators that a value belongs to."""
 
 
 class NamingBuilder(relax.BlockBuilder):  # type: ignore[misc,unused-ignore]

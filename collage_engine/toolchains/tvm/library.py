@@ -15,12 +15,11 @@ from functools import lru_cache
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.call_graph import call_graph
 from collage_engine.partition.greedy import closed
 from collage_engine.partition.rule_trees import GROUP_CONFIG, composite_rules, library_rules
 from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.partition.sub_graph import SubGraph
-from collage_engine.records.graph import NO_OPERATORS, NodeSet, OperatorSet, members
+from collage_engine.records.graph import NO_OPERATORS, OperatorSet, members
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
@@ -46,10 +45,9 @@ def _matches(graph: DataflowGraph, library: str) -> tuple[tuple[str, OperatorSet
 
     Patterns come as in the table, roots from the output to the input.
     """
-    calls = call_graph(graph)
     rule = composite_rules(library, library_of(get(library)).library_table())
     return tuple(
-        (name, calls.from_nodes(match.nodes))
+        (name, match.nodes)
         for name, pattern in rule.patterns()
         for at_root in reversed(pattern.matches(graph))
         for match in at_root
@@ -70,21 +68,20 @@ def _found(
     return found
 
 
-def made_of(graph: DataflowGraph, library: str, nodes: NodeSet) -> Composites | None:
+def made_of(graph: DataflowGraph, library: str, operators: OperatorSet) -> Composites | None:
     """Return the composites of a set that also has kernels of TVM's beside them; else None.
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
-    operators = call_graph(graph).from_nodes(nodes)
     found = _found(graph, library, operators)
     covered = NO_OPERATORS
     for _, inside in found:
         covered |= inside
     if not found or covered == operators:
         return None
-    if not SubGraph(graph, graph.close(nodes)).is_valid(GROUP_CONFIG):
+    if not SubGraph(graph, operators).is_valid(GROUP_CONFIG):
         return None
-    if any("quantize" in graph.nodes[graph.operators[o]].op for o in members(operators)):
+    if any("quantize" in graph.nodes[o].op for o in members(operators)):
         return None  # 8-bit composites are integer kernels, or the library's own partitions
     return tuple(sorted(((n, tuple(members(bits))) for n, bits in found), key=lambda c: c[1]))
 
@@ -98,18 +95,16 @@ class LibraryCalls:
         self._roots: dict[int, Function] = {}
         self._inner: set[int] = set()
         leaving = set(function.outputs)
-        held = call_graph(graph).from_nodes(function.nodes)
+        held = function.nodes
         for number, (name, operators) in enumerate(_found(graph, library.name, held)):
-            indices = [graph.operators[o] for o in members(operators)]
-            nodes = graph.close(graph.to_indices(tuple(members(operators))))
-            inputs, outputs = graph.boundary(nodes)
-            root = indices[-1]
-            if outputs != (root,) or leaving & set(indices) - {root}:
+            inputs, outputs = graph.boundary(operators)
+            *inner, root = members(operators)
+            if outputs != (root,) or leaving.intersection(inner):
                 raise ToolchainError(f"{name}: more than its result is needed outside")
             composite = replace(
                 function,
                 symbol=f"{function.symbol}_{library.name}{number}",
-                nodes=nodes,
+                nodes=operators,
                 inputs=inputs,
                 outputs=outputs,
                 takes={},
@@ -117,7 +112,7 @@ class LibraryCalls:
             )
             self.modules.append(library.compile(composite))
             self._roots[root] = composite
-            self._inner.update(indices[:-1])
+            self._inner.update(inner)
 
     def skips(self, index: int) -> bool:
         """Tell whether a call is inside a composite, not its root."""
@@ -137,7 +132,7 @@ class LibraryCalls:
         composite = self.composite(index)
         if composite is None:
             return None
-        kind = composite.graph.nodes[index].type
+        kind = composite.graph.values[index].type
         arguments = [value(i) for i in composite.inputs]
         given = relax.TensorType(kind.shape, kind.dtype)
         return builder.emit(relax.op.call_dps_packed(composite.symbol, arguments, given))

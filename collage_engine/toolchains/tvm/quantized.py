@@ -24,7 +24,14 @@ from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
-from collage_engine.records.graph import NO_NODES, Node, NodeIndex, members, node_set
+from collage_engine.records.graph import (
+    NO_OPERATORS,
+    Node,
+    OperatorNumber,
+    ValueIndex,
+    members,
+    operator_set,
+)
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.products import pads, per_axis
@@ -66,8 +73,8 @@ def activation(node: Node) -> Callable[[Expr], Expr]:
 class Writer:
     """Writes one composite as Relax calls; ``NoForm`` where it has no integer form.
 
-    ``value_of`` gives the Relax value of a node outside the composite, in the graph's order of
-    axes.
+    ``value_of`` gives the Relax value of what is made outside the composite, in the graph's order
+    of axes.
     """
 
     def __init__(
@@ -104,10 +111,10 @@ class Writer:
         """Return the node that gives the composite its kind."""
         return self.graph.nodes[self.found["anchor"]]
 
-    def image(self, index: NodeIndex) -> Expr:
+    def image(self, index: ValueIndex) -> Expr:
         """Return a value channels last."""
         if index not in self.integers.images:
-            rank = len(self.graph.nodes[index].type.shape)
+            rank = len(self.graph.values[index].type.shape)
             order = [0, *range(2, rank), 1]
             self.integers.images[index] = permuted(self.builder, self.value_of(index), order)
         return self.integers.images[index]
@@ -160,7 +167,7 @@ class Writer:
         if "weights" not in self.found:
             raise NoForm
         weights, scales = self.numbers.weights()
-        data = self.graph.nodes[self.found["data"]].type.shape
+        data = self.graph.values[self.found["data"]].type.shape
         if weights.ndim != 2 or len(data) < 2:
             raise NoForm
         residual = [self.value_of(self._residual())] if "residual" in self.found else []
@@ -169,10 +176,10 @@ class Writer:
             kernel, self.value_of(self.found["data"]), scales, residual, "quantized_matmul"
         )
 
-    def _residual(self) -> NodeIndex:
+    def _residual(self) -> ValueIndex:
         """Return what is added to the sums, element by element: a tensor of their shape."""
         residual = self.found["residual"]
-        if self.graph.nodes[residual].type.shape != self.anchor.type.shape:
+        if self.graph.values[residual].type.shape != self.anchor.type.shape:
             raise NoForm
         return residual
 
@@ -187,7 +194,7 @@ class Writer:
     ) -> Expr:
         """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
         shape = node.type.shape
-        data = self.graph.nodes[self.found["data"]].type.shape
+        data = self.graph.values[self.found["data"]].type.shape
         return self._sums(
             (data[0], *data[2:], data[1]),
             (shape[0], *shape[2:], shape[1]),
@@ -197,7 +204,7 @@ class Writer:
 
     def product(self, node: Node, weights: np.ndarray) -> Expr:
         """Return what sums a matmul; ``weights``: output columns first."""
-        data = self.graph.nodes[self.found["data"]].type.shape
+        data = self.graph.values[self.found["data"]].type.shape
         return self._sums(data, node.type.shape, weights, NO_KERNEL)
 
     def _sums(
@@ -273,7 +280,7 @@ class Writer:
         """Return a sum, difference or product of two values."""
         left, right = self.found["left"], self.found["right"]
         node, result = self.anchor, self.result
-        ranks = {len(self.graph.nodes[i].type.shape) for i in (left, right)}
+        ranks = {len(self.graph.values[i].type.shape) for i in (left, right)}
         if result is None or len(ranks) > 1:
             raise NoForm
         images = len(node.type.shape) == 4 and (
@@ -331,7 +338,7 @@ class Writer:
 
     def operator(self, value: Expr) -> Expr:
         """Return the anchor itself on 8-bit values."""
-        call = self.integers.function.model.expr(self.found["anchor"])
+        call = self.integers.function.model.call(self.found["anchor"])
         return self.builder.emit(Call(call.op, [value, *call.args[1:]], call.attrs, call.ty_args))
 
     def pool(self) -> Expr:
@@ -393,26 +400,26 @@ class Integers:
 
     def __init__(self, function: Function, writer: type[Writer]) -> None:
         self.function, self.graph, self.writer = function, function.graph, writer
-        leaving = node_set(function.outputs)
+        leaving = operator_set(self.graph.record.producers(function.outputs))
         self.found = table.within(self.graph, function.nodes, leaving)
-        self.inside = node_set(i for each in self.found.values() for i in members(each.nodes))
+        self.inside = operator_set(i for each in self.found.values() for i in members(each.nodes))
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
-        """Channels-last forms of values, by node."""
-        self.given_up = NO_NODES
+        """Channels-last forms of values, by index."""
+        self.given_up = NO_OPERATORS
 
-    def skips(self, index: NodeIndex) -> bool:
-        """Tell whether a node is inside a composite and not its root."""
+    def skips(self, index: OperatorNumber) -> bool:
+        """Tell whether an operator is inside a composite and not its root."""
         inside = self.inside & ~self.given_up
         return bool(inside >> index & 1) and index not in self.found
 
     def emit(
-        self, builder: relax.BlockBuilder, index: NodeIndex, value_of: Callable[[int], Any]
+        self, builder: relax.BlockBuilder, index: OperatorNumber, value_of: Callable[[int], Any]
     ) -> Any | None:
         """Return the value of a composite's root as the graph has it; None when it is none of ours.
 
-        ``value_of`` gives the Relax value of a node outside the composite. A composite without
-        an integer form gives None as well and is then ``opened``.
+        ``value_of`` gives the Relax value of what is made outside the composite. A composite
+        without an integer form gives None as well and is then ``opened``.
         """
         found = self.found.get(index)
         if found is None or self.given_up >> index & 1:
@@ -423,8 +430,8 @@ class Integers:
             self.given_up |= found.nodes
             return None
 
-    def opened(self, index: NodeIndex) -> list[NodeIndex]:
-        """Return the nodes of a composite that was given up, which are emitted one by one."""
+    def opened(self, index: OperatorNumber) -> list[OperatorNumber]:
+        """Return the operators of a composite that was given up, which are emitted one by one."""
         found = self.found.get(index)
         if found is None or not self.given_up >> index & 1:
             return [index]

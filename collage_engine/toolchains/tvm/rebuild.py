@@ -9,8 +9,7 @@ import tvm
 from tvm import relax
 from tvm.ir import Tuple
 
-from collage_engine.kernels.relax_values import with_variables
-from collage_engine.records.graph import NodeIndex, members
+from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
@@ -50,39 +49,38 @@ class _Rebuilding:
         self.function, self.calls = function, calls
         self.model, self.graph = function.model, function.graph
         self.builder = NamingBuilder()
-        self.known: dict[Any, Any] = {
+        self.known: dict[int, Any] = {}
+        """The Relax values by index of the graph's values."""
+        self.functions = {
             variable: self.builder.add_func(callee, variable.name_hint)
             for variable, callee in self.model.module.functions.items()
             if isinstance(callee, tvm.tirx.PrimFunc)
         }
-        self.products: list[NodeIndex] = []
+        self.products: list[OperatorNumber] = []
         """Matrix products and convolutions that were emitted as they are, in order."""
         self.integers = Integers(function, writer)
 
     def module(self) -> tvm.IRModule:
         """Return the module; ``ToolchainError`` where an output is not computed."""
         function, builder = self.function, self.builder
-        parameters = []
         for index in function.inputs:
-            kind = self.graph.nodes[index].type
-            parameter = relax.Var(f"v{index}", relax.TensorType(kind.shape, kind.dtype))
-            self.known[self.model.var(index)] = parameter
-            parameters.append(parameter)
-        with builder.function("main", parameters):
+            kind = self.graph.values[index].type
+            self.known[index] = relax.Var(f"v{index}", relax.TensorType(kind.shape, kind.dtype))
+        with builder.function("main", list(self.known.values())):
             with builder.dataflow():
                 for index in function.members:
                     self._emit(index)
-                results = [self.known.get(self.model.var(index)) for index in function.outputs]
+                results = [self.known.get(index) for index in function.outputs]
                 if any(r is None for r in results):
                     raise ToolchainError(f"{function.symbol} gives a value it does not compute")
                 result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
             builder.emit_func_output(result)
         return relax.transform.DeadCodeElimination(["main"])(builder.get())
 
-    def _emit(self, index: NodeIndex) -> None:
-        """Emit one node: a library's composite, an integer one, or the operators as they are."""
-        model, integers, calls = self.model, self.integers, self.calls
-        if self.graph.nodes[index].form not in ("call", "projection") or integers.skips(index):
+    def _emit(self, index: OperatorNumber) -> None:
+        """Emit an operator: a library's composite, an integer one, or the operators as they are."""
+        integers, calls = self.integers, self.calls
+        if integers.skips(index):
             return
         self.builder.name_by(self._computed_at(index))
         whole = None
@@ -93,27 +91,21 @@ class _Rebuilding:
         if whole is None:
             whole = integers.emit(self.builder, index, self._value_of)
         if whole is not None:
-            self.known[model.var(index)] = whole
+            self.known[index] = whole
             return
         for each in integers.opened(index):
             if self.graph.nodes[each].op in PRODUCTS:
                 self.products.append(each)
             self.builder.name_by([each])
-            self.known[model.var(each)] = self.builder.emit(self._moved(model.expr(each)))
+            self.model.emit(self.builder, each, self.known, self.functions)
 
-    def _computed_at(self, index: NodeIndex) -> Sequence[NodeIndex]:
-        """Return the nodes that are emitted as one with a node: those of its composite."""
+    def _computed_at(self, index: OperatorNumber) -> Sequence[OperatorNumber]:
+        """Return the operators that are emitted as one with an operator: those of its composite."""
         calls, found = self.calls, self.integers.found.get(index)
         composite = calls.composite(index) if calls is not None else None
         whole = composite or found
         return [index] if whole is None else list(members(whole.nodes))
 
     def _value_of(self, index: int) -> Any:
-        """Return the Relax value of a node outside a composite."""
-        if self.graph.nodes[index].form == "constant":
-            return self.model.expr(index)
-        return self._moved(self.model.var(index))
-
-    def _moved(self, e: Any) -> Any:
-        """Return an expression of the model over the values of this module."""
-        return with_variables(e, lambda variable: self.known.get(variable, variable))
+        """Return the Relax value of what is made outside a composite."""
+        return self.known[index] if index in self.known else self.model.expr(index)

@@ -17,7 +17,7 @@ from collage_engine.partition.rule_trees import (
 )
 from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.graph import NodeIndex, NodeSet
+from collage_engine.records.graph import OperatorNumber, OperatorSet
 from collage_engine.records.operators import is_opaque, names_where, onnx_type, title
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
@@ -43,7 +43,7 @@ def reason_against(graph: DataflowGraph, index: int) -> str | None:
     """Return None when the call can be lowered to kernels, else a sentence why not."""
     node = graph.nodes[index]
     op, attributes = node.op, node.attributes
-    read = (kind for source in node.inputs for kind in graph.nodes[source].types)
+    read = (graph.values[source].type for source in node.inputs)
     if any(not kind.elements for kind in (*node.types, *read)):
         return f"{onnx_type(op)}: a kernel may read beyond a value without elements"
     if op == "power" and not node.type.dtype.startswith(("float", "bfloat")):
@@ -149,18 +149,20 @@ class TvmToolchain(Toolchain):
         return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
 
     def swallows_nan(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
         """Implement ``capabilities.SwallowsNan``: kernels for the processor hand NaN on."""
         return bool(instance.architecture) and graph.nodes[index].op in SWALLOWING_ON_DEVICE
 
-    def rounds(self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance) -> bool:
+    def rounds(
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
+    ) -> bool:
         """Implement ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
         from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.bfloat16 import rounds
@@ -181,7 +183,7 @@ class TvmToolchain(Toolchain):
         return tuple(instance_with(self.name, threads, library) for library in libraries)
 
     def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: NodeSet
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
     ) -> Composites | None:
         """Implement ``capabilities.MakesComposites``."""
         if not instance.library:

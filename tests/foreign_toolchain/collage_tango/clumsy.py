@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import NodeIndex
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_tango.toolchain import TangoToolchain
 
@@ -16,6 +16,6 @@ class ClumsyToolchain(TangoToolchain):
     about = msgspec.structs.replace(TangoToolchain.about, name="clumsy", title="Clumsy")
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         return graph.nodes[index].steps

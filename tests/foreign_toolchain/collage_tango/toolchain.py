@@ -8,7 +8,7 @@ from typing import Any
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import NodeIndex, members
+from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -23,7 +23,7 @@ from collage_engine.toolchains.runtime.toolchain import CppToolchain
 OPERATORS = ("nn.relu", "abs", "tanh")
 
 
-def reason_against(graph: DataflowGraph, index: NodeIndex) -> str | None:
+def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Why Tango cannot compute a call; None when it can."""
     node = graph.nodes[index]
     if node.op not in OPERATORS:
@@ -49,7 +49,7 @@ class TangoToolchain(CppToolchain):
         return (ToolchainInstance(toolchain=self.name, threads=target.threads),)
 
     def supports(
-        self, graph: DataflowGraph, index: NodeIndex, instance: ToolchainInstance
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         return reason_against(graph, index)
 
@@ -62,12 +62,11 @@ class TangoToolchain(CppToolchain):
         steps = [
             {
                 "what": graph.nodes[index].op,
-                "count": graph.nodes[index].type.elements,
+                "count": graph.values[index].type.elements,
                 "reads": places.read(graph.nodes[index].inputs[0]),
                 "writes": places.write(index),
             }
             for index in members(function.nodes)
-            if graph.nodes[index].form == "call"
         ]
         return {"steps": steps, "scratch": places.scratch}, b""
 
