@@ -82,7 +82,7 @@ def differences(a: Run, b: Run) -> list[PartDifference]:
     """
     if a.placement is None or b.placement is None:
         return []
-    if all(run.placement.layers or run.of_profile for run in (a, b) if run.placement):
+    if a.placement.layers and b.placement.layers:
         return placement_differences(by_layer(a.placement), by_layer(b.placement))
     return placement_differences(a.placement, b.placement)
 

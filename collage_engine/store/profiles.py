@@ -17,6 +17,7 @@ from collage_engine.records.placement import (
     DiagnosedNode,
     Diagnosis,
     Layer,
+    LayerTime,
     Partition,
     Placement,
     Profile,
@@ -114,10 +115,22 @@ def run_of_profile(
         for k, (place, operators) in enumerate(members.items())
     )
     times = [layer.us for layer in profile.layers if layer.us is not None]
+    number = {place: k for k, place in enumerate(members)}
+    layers = [
+        LayerTime(
+            name=layer.kind or layer.name,
+            us=layer.us,
+            partition=number.get(home) if home is not None else None,
+            operators=tuple(members.get(home, ())) if home is not None else (),
+        )
+        for layer, home in zip(profile.layers, homes, strict=True)
+        if layer.us is not None
+    ]
     placement = Placement(
         partitions=partitions,
         estimated_us=sum(times) if times else None,
         measured_us=profile.us or None,
+        layers=tuple(layers),
     )
     title = about.title or profile.toolchain
     name = f"{title}'s profile"

@@ -129,6 +129,12 @@ def test_a_profile_of_onnx_runtime_says_what_fell_back(document, tmp_path):
         ("MemcpyFromHost", 2),
     }
     assert found.layers_us == sum(us + 1 for *_, us in ORT) and found.measured_us == 61
+    layers = run.placement.layers
+    assert sum(one.us for one in layers) == found.layers_us
+    assert {one.name for one in layers if one.partition is None} == {
+        "ReorderOutput",
+        "MemcpyFromHost",
+    }
     assert run.placement.measured_us == 61 and run.toolchains[0].title == "R"
 
 
