@@ -8,10 +8,13 @@ that only notes the time.
 from __future__ import annotations
 
 import ctypes
+import itertools
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+from collage_engine.machine.clocks import least_disturbed
 
 _NAME = b"collage.stopwatch"
 
@@ -107,20 +110,21 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
         runs: How many runs are timed, after one that warms up.
 
     Returns:
-        The name of each call in their order, the median of its microseconds, and of those that
-        passed since the call before.
+        The name of each call in their order, its microseconds, and those that passed since the call
+        before: medians of the runs that were disturbed least.
 
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
     """
     names, moments = stamp_kernels(vm, call, runs)
-    laps = [[e - b for b, e in zip(run[1:-1:2], run[2:-1:2], strict=True)] for run in moments]
-    medians = [statistics.median(lap) for lap in zip(*laps, strict=True)]
-    pauses = [[b - e for e, b in zip(run[:-1:2], run[1::2], strict=True)] for run in moments]
-    gaps = [statistics.median(gap) for gap in zip(*pauses, strict=True)]
+    intervals = [[after - at for at, after in itertools.pairwise(run)] for run in moments]
+    kept = zip(*least_disturbed(intervals), strict=True)
+    # What passes before the first call, that call, what passes before the second one, …
+    typical = [statistics.median(each) for each in kept]
+    gaps, medians = typical[:-1:2], typical[1::2]
     empty = [ns for name, ns in zip(names, medians, strict=True) if name == "vm.builtin.null_value"]
     cost = statistics.median(empty or [min(medians, default=0.0)])
     return [
         (name, max(0.0, ns - cost) / 1000, max(0.0, gap - cost) / 1000)
-        for name, ns, gap in zip(names, medians, gaps[:-1], strict=True)
+        for name, ns, gap in zip(names, medians, gaps, strict=True)
     ]

@@ -50,6 +50,8 @@ RUNS_PER_PROFILE = 3
 which there are ``COMMON_ROUNDS``; chosen."""
 RUNS_OF_LAYERS = COMMON_ROUNDS * RUNS_PER_PROFILE
 """Runs of the winner that are profiled, layer by layer: as many as those of a contender in all."""
+MOST_RUNS_OF_LAYERS, LAYERS_S = 200, 0.5
+"""Runs of the winner that are profiled at most, and seconds for them; chosen."""
 OTHERS_S = 10.0
 """Seconds in which the layers of the toolchains that did not win are timed, at most; chosen."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
@@ -380,7 +382,8 @@ class Race:
             us, process = self.standings.time_us(entry), entry.process
             if entry is winner or us is None or process.failure is not None:
                 continue
-            if 2 * (process.load_s + RUNS_OF_LAYERS * us / 1e6) > self.clock.left_s:
+            runs_s = max(LAYERS_S, RUNS_OF_LAYERS * us / 1e6)
+            if 2 * (process.load_s + runs_s) > self.clock.left_s:
                 return
             if not process.loaded:
                 process.reload()
@@ -390,8 +393,9 @@ class Race:
     def _where_time_goes(self, winner: RaceEntry) -> tuple[LayerTime, ...]:
         """Return what the winner's kernels and layers take; nothing where it is not known."""
         self._ask_memory(winner)
-        process, built, runs = winner.process, winner.process.built, RUNS_OF_LAYERS
-        us = self.standings.time_us(winner)
+        process, built, us = winner.process, winner.process.built, self.standings.time_us(winner)
+        # Of short runs many are made, so that some of them are not interrupted.
+        runs = max(RUNS_OF_LAYERS, min(MOST_RUNS_OF_LAYERS, int(LAYERS_S * 1e6 / (us or 1e6))))
         calls: tuple[KernelTime, ...] = ()
         inside = PlacementProfile()
         with contextlib.suppress(WorkerError, ToolchainError):

@@ -30,7 +30,7 @@ from collage_gui.panels.tables import Column, RowsModel, Table, border_text, too
 from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
-ABOUT_TIME = "Its part of the confirmed run where its layers were timed, else what is expected"
+ABOUT_TIME = f"Its part of the confirmed run where its layers were timed. Else: {ABOUT_EXPECTED}"
 ABOUT_LEFT = "The partition's time less what it would take at those rates"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
 ABOUT_GIGABYTES = "Bytes of inputs, weights and outputs, by the time"

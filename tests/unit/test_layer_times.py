@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from collage_engine.lowering.built import BuiltModule, Kernel
+from collage_engine.machine.clocks import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord, Cost
@@ -70,6 +71,12 @@ def inside(*answers: str, us: float = 25.0) -> PlacementProfile:
     """What the process of the layers gave, in which oneDNN's call took so long."""
     calls = (KernelTime(kernel="p1_onednn", us=us),)
     return PlacementProfile(calls=calls, inside=answers)
+
+
+def test_what_was_interrupted_does_not_count():
+    runs = [[10.0, 900.0 if number % 6 else 20.0] for number in range(60)]
+    assert least_disturbed(runs) == [[10.0, 20.0]] * 10
+    assert least_disturbed(runs[:3]) == [[10.0, 20.0], [10.0, 900.0], [10.0, 900.0]]
 
 
 def test_layers_of_a_moment_in_which_the_machine_was_faster_are_scaled():

@@ -15,6 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from collage_engine.machine.clocks import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
@@ -170,7 +171,8 @@ class OneDnnToolchain(CppToolchain):
         """Implement ``capabilities.ProfilesPartitions``: its primitives."""
         steps = json.loads(said["plan"])["steps"]
         layers = []
-        for primitive in said["steps"]:
+        runs = least_disturbed(list(zip(*(one["us"] for one in said["steps"]), strict=True)))
+        for primitive, us in zip(said["steps"], zip(*runs, strict=True), strict=True):
             source = primitive["source"]
             nodes = steps[source]["nodes"] if source >= 0 else ()
             names = (graph.nodes[index].onnx_nodes for index in nodes)
@@ -178,7 +180,7 @@ class OneDnnToolchain(CppToolchain):
                 Layer(
                     name=primitive["what"],
                     kind=primitive["kernel"],
-                    us=statistics.median(primitive["us"]),
+                    us=statistics.median(us),
                     nodes=tuple(dict.fromkeys(chain.from_iterable(names))),
                 )
             )
