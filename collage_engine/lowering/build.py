@@ -25,6 +25,7 @@ from collage_engine.support.errors import ArtifactError, ToolchainError, short_r
 from collage_engine.support.files import link_file
 
 if TYPE_CHECKING:
+    from collage_engine.lowering.emit import LoweredParts
     from collage_engine.model.importer import ImportedModel
     from collage_engine.toolchains.base import Function
 
@@ -77,13 +78,19 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
     return found
 
 
-def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) -> Built:
+def build_cover(
+    model: ImportedModel,
+    cover: Cover,
+    spin: bool | None = None,
+    lowered: LoweredParts | None = None,
+) -> Built:
     """Compile a whole cover into one executable of TVM's virtual machine.
 
     Args:
         model: The imported model.
         cover: The candidates, which hold every operator exactly once, in any order.
         spin: Whether idle threads spin; None: as ``may_spin`` says.
+        lowered: What partitions of earlier covers were lowered to; None: there are none.
 
     Returns:
         The executable, and what is needed for running it elsewhere.
@@ -118,7 +125,7 @@ def build_cover(model: ImportedModel, cover: Cover, spin: bool | None = None) ->
     ]
     constants = [_constants(function) for function in functions]
     _check_size(functions, constants)
-    assembled = assemble(model, functions)
+    assembled = assemble(model, functions, lowered)
     unscheduled = count_unscheduled(assembled.module)
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
@@ -252,14 +259,16 @@ class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BuildJob:
-    """The child's state: the model it imported last."""
+    """The child's state: the model it imported last, and what its partitions were lowered to."""
 
     def __init__(self) -> None:
         self._key: tuple[str, str] | None = None
         self._model: ImportedModel | None = None
+        self._lowered: LoweredParts | None = None
 
     def __call__(self, request: BuildCover) -> BuiltModule:
         """Import the model, then build and export the cover; what was built."""
+        from collage_engine.lowering.emit import LoweredParts
         from collage_engine.lowering.reference import run_onnx
         from collage_engine.model.importer import import_model
 
@@ -268,6 +277,6 @@ class BuildJob:
             self._model = import_model(
                 request.model, dict(request.shapes), request.sha256, run_onnx
             )
-            self._key = key
-        built = build_cover(self._model, request.cover, request.spin)
+            self._key, self._lowered = key, LoweredParts()
+        built = build_cover(self._model, request.cover, request.spin, self._lowered)
         return write_module(built, Path(request.folder), link=True)

@@ -24,16 +24,54 @@ class KernelCall:
     """Numbers of the operators that it computes, where it is one of several of its partition."""
 
 
+MOST_KEPT_BYTES = 1 << 30
+"""Bytes of weights of all lowered partitions that a process keeps for later covers; chosen: a dozen
+covers of a model of 80 MB have so many."""
+
+
+class LoweredParts:
+    """The modules that partitions of one model were lowered to, which later covers take again.
+
+    Covers of one run have most of their partitions in common.
+    """
+
+    def __init__(self) -> None:
+        self._modules: dict[object, tuple[Any, int]] = {}
+        """Modules with the bytes of their weights, the most recently used last."""
+
+    def lowered(self, toolchain: LowersToTir, function: Function) -> Any:
+        """Return what a toolchain lowers a function to; it is done once.
+
+        Raises:
+            ToolchainError: The toolchain cannot take it.
+        """
+        formats = [tuple(sorted(each.items())) for each in (function.takes, function.gives)]
+        key = (function.instance, function.nodes, function.inputs, function.outputs, *formats)
+        module, size = self._modules.pop(key, (None, 0))
+        if module is None:
+            module = toolchain.lower(function)
+            nodes = function.graph.nodes
+            size = sum(nodes[i].type.bytes for i in function.members if nodes[i].form == "constant")
+        # A tuned kernel may become another one, and a library's module goes by the symbol.
+        if not function.instance.tuning and not (module.attrs and MODULES in module.attrs):
+            self._modules[key] = module, size
+        while sum(size for _, size in self._modules.values()) > MOST_KEPT_BYTES:
+            del self._modules[next(iter(self._modules))]
+        return module
+
+
 class CompiledParts:
     """The compiled partitions of a module that is being built, by their positions in a cover."""
 
-    def __init__(self, builder: Any, prefix: str = "") -> None:
+    def __init__(self, builder: Any, prefix: str = "", lowered: LoweredParts | None = None) -> None:
         """Begin without a partition.
 
         Args:
             builder: Relax's block builder of the module.
             prefix: What the names of kernels begin with.
+            lowered: What partitions of earlier covers were lowered to; None: there are none.
         """
+        self._known = lowered or LoweredParts()
         self.externals: list[Any] = []
         """Runtime modules of external toolchains."""
         self._builder = builder
@@ -53,7 +91,7 @@ class CompiledParts:
         toolchain = get(function.instance.toolchain)
         try:
             if isinstance(toolchain, LowersToTir):
-                module = toolchain.lower(function)
+                module = self._known.lowered(toolchain, function)
                 self._lowered[position] = module, self._add_kernels(module, function)
                 if module.attrs and KERNEL_NODES in module.attrs:
                     said = json.loads(str(module.attrs[KERNEL_NODES]))

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.convert import ValuesAtHand
-from collage_engine.lowering.emit import CompiledParts, KernelCall
+from collage_engine.lowering.emit import CompiledParts, KernelCall, LoweredParts
 from collage_engine.lowering.extract import relax_type
 from collage_engine.lowering.host import HostSide
 from collage_engine.records.format import HOST, PLAIN
@@ -39,12 +39,15 @@ class Assembled:
     """Files of weights that runtime modules in it read."""
 
 
-def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
+def assemble(
+    model: ImportedModel, partitions: Sequence[Function], lowered: LoweredParts | None = None
+) -> Assembled:
     """Compile every partition and join them under ``main``.
 
     Args:
         model: The imported model.
         partitions: Functions that hold every operator exactly once, in any order.
+        lowered: What partitions of earlier covers were lowered to; None: there are none.
 
     Returns:
         The module. ``main`` takes every graph input in file order, unused ones too, and returns
@@ -73,7 +76,7 @@ def assemble(model: ImportedModel, partitions: Sequence[Function]) -> Assembled:
         at_hand.put(index, parameter)
         params.append(parameter)
 
-    compiled = CompiledParts(builder)
+    compiled = CompiledParts(builder, lowered=lowered)
     for position in order:
         # On the host of a device it is compiled when its turn comes, as an executable of its own.
         if host is None or partitions[position].instance.architecture:

@@ -17,8 +17,10 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from collage_engine.lowering import executable, kernel_cache
+from collage_engine.lowering import emit, executable, kernel_cache
+from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
+from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.executable import build_module
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.kernel_cache import (
@@ -33,10 +35,12 @@ from collage_engine.lowering.kernel_cache import (
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine import processes
 from collage_engine.model.importer import import_model
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-from tests.support.artifact_cases import MNIST
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
+from tests.support.artifact_cases import MNIST, cover_in_turn
 
 
 @pytest.fixture(autouse=True)
@@ -310,3 +314,33 @@ def test_two_processes_at_once(folder: Path, compiled: list[str]) -> None:
     factors = [1.0 + k / 64 for k in range(12)]
     run(module_of(*map(scaled, factors)))
     assert compiled == [], "this process takes what they have kept"
+
+
+def test_partitions_of_earlier_covers_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, names = import_model(MNIST), list[str]()
+    lower = TvmToolchain.lower
+
+    def note(self: TvmToolchain, function: Function) -> Any:
+        names.append(function.symbol)
+        return lower(self, function)
+
+    monkeypatch.setattr(TvmToolchain, "lower", note)
+    halves = cover_in_turn(model, ["tvm", "tvm"])
+    mixed = [halves[0], cover_in_turn(model, ["tvm", "onnxruntime"])[1]]
+    lowered = LoweredParts()
+    inputs = [tvm.runtime.tensor(array) for array in model.random_inputs(0).values()]
+
+    def outputs(cover: list[Candidate]) -> np.ndarray:
+        executable = build_cover(model, cover, lowered=lowered).executable
+        values: np.ndarray = relax.VirtualMachine(executable, tvm.cpu())["main"](*inputs).numpy()
+        return values
+
+    first = outputs(halves)
+    assert np.array_equal(outputs(halves), first)
+    assert np.allclose(outputs(mixed), first, rtol=1e-4, atol=1e-4)
+    assert len(names) == 2
+    monkeypatch.setattr(emit, "MOST_KEPT_BYTES", 0)
+    outputs(halves)
+    del names[:]
+    outputs(halves)
+    assert len(names) == 2, "weights take more than may be kept"
