@@ -81,25 +81,23 @@ def table(
 
 
 def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
-    """Return the rates that each partition achieves and its bytes, the most to win first."""
+    """Return the rates that each partition achieves and its bytes, the longest first."""
     if run.placement is None:
         return {}
-    figures = partition_figures(document.graph, run.placement, document.candidates)
+    figures = partition_figures(document.graph, run.placement)
     rows = [
         (
             "",
             each.partition.id,
             toolchain_title(each.partition.instance),
             time_text(each.us),
-            time_text(each.roof_us),
-            DASH if each.efficiency is None else f"{100 * each.efficiency:.0f} %",
             DASH if each.gflops is None else f"{each.gflops:.3g}",
             DASH if each.gigabytes_per_s is None else f"{each.gigabytes_per_s:.3g}",
             *map(bytes_text, (each.weights, each.inputs, each.outputs, each.inside)),
         )
-        for each in sorted(figures, key=lambda each: -(each.left_us or 0.0))
+        for each in sorted(figures, key=lambda each: -(each.us or 0.0))
     ]
-    rates = ("time", "roof", "of the roofline", "GFLOP/s", "GB/s")
+    rates = ("time", "GFLOP/s", "GB/s")
     numbers = (*rates, "weights", "inputs", "outputs", "inside")
     return table(rows, ("id", "toolchain", *numbers), numbers)
 

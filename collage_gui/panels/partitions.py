@@ -31,10 +31,8 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import filter_field, lay_out, text_label
 
 ABOUT_TIME = f"Its part of the confirmed run where its layers were timed. Else: {ABOUT_EXPECTED}"
-ABOUT_LEFT = "The partition's time less what it would take at those rates"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
 ABOUT_GIGABYTES = "Bytes of inputs, weights and outputs, by the time"
-ABOUT_ROOFLINE = "The time at those rates as a share of the partition's time"
 ABOUT_WEIGHTS = "Bytes of the constants that these operators read, as the model stores them"
 ABOUT_INPUTS = "Bytes of the values that the partition takes from other partitions or inputs"
 ABOUT_OUTPUTS = "Bytes of the values that it hands over or that leave the model"
@@ -95,15 +93,9 @@ class PartitionsPanel(QWidget):
         def figure(name: str) -> Callable[[Partition], float | None]:
             return lambda row: getattr(self._figures.get(row.id), name, None)
 
-        def share(row: Partition) -> float | None:
-            known = self._figures.get(row.id)
-            return None if known is None or known.efficiency is None else 100 * known.efficiency
-
         return [
-            Column("Left to win", figure("left_us"), "time", ABOUT_LEFT, extra=True),
             Column("GFLOP/s", figure("gflops"), "number", ABOUT_GFLOPS, extra=True),
             Column("GB/s", figure("gigabytes_per_s"), "number", ABOUT_GIGABYTES, extra=True),
-            Column("Of roofline", share, "share", ABOUT_ROOFLINE, extra=True),
             Column("Weights", figure("weights"), "bytes", ABOUT_WEIGHTS, extra=True),
             Column("Inputs", figure("inputs"), "bytes", ABOUT_INPUTS, extra=True),
             Column("Outputs", figure("outputs"), "bytes", ABOUT_OUTPUTS, extra=True),
@@ -115,8 +107,7 @@ class PartitionsPanel(QWidget):
         graph = self.document.graph
         if graph is None:
             return
-        candidates = self.document.costs.candidates.values()
-        figures = partition_figures(graph, self._rows, candidates)
+        figures = partition_figures(graph, self._rows)
         self._figures = {each.partition.id: each for each in figures}
 
     def _cost_tip(self, row: Partition) -> str:

@@ -98,7 +98,7 @@ class Column:
 
     title: str
     value: Callable[[Any], Any]
-    kind: Literal["text", "number", "time", "signed-time", "percent", "share", "bytes"] = "text"
+    kind: Literal["text", "number", "time", "signed-time", "percent", "bytes"] = "text"
     about: str = ""
     """The tip of the column's header, which says what the column is."""
     tip: Callable[[Any], str] | None = None
@@ -118,7 +118,7 @@ class Column:
     def unit(self) -> str:
         """Returns the unit that its title names where no value asks for another one."""
         times = self.kind in ("time", "signed-time")
-        return "µs" if times else "%" if self.kind in ("percent", "share") else ""
+        return "µs" if times else "%" if self.kind == "percent" else ""
 
 
 def toolchain_column(
@@ -248,8 +248,6 @@ class RowsModel(QAbstractTableModel):
             return DASH
         if column.kind == "percent":
             return f"{'+' if value > 0 else MINUS if value < 0 else ''}{abs(value):.1f}"
-        if column.kind == "share":
-            return f"{value:.0f}"
         text = significant(value, digits)
         return "+" + text if column.kind == "signed-time" and value > 0 else text
 

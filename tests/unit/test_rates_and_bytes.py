@@ -1,13 +1,9 @@
-"""What is left to win, and what memory partitions take: counted or measured, never invented."""
+"""Rates of partitions, and what memory they take: counted or measured, never invented."""
 
 from __future__ import annotations
 
-import pytest
-
-from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.wording.partition_figures import partition_figures
 from tests.support.graphs import GraphBuilder
 from tests.support.runs import partition
@@ -27,40 +23,22 @@ def network() -> GraphRecord:
     return b.build(b.call("concat", second, x, weight)).record
 
 
-def test_the_roof_is_the_best_rate_of_any_measured_candidate() -> None:
-    graph = network()
+def test_rates_are_by_the_time_of_the_last_run() -> None:
     placement = Placement(
         partitions=(part("p0", (0, 1), 4.0, 2.0), part("p1", (2,), None)), estimated_us=None
     )
     # Two products: 2·20·10 and 2·10·20 operations; inputs 40, weights 2·800, output 40 bytes.
-    candidates = [
-        CandidateRecord(
-            id=name,
-            instance=ToolchainInstance(toolchain="tvm"),
-            nodes=nodes,
-            label="x",
-            cost=cost,
-        )
-        for name, nodes, cost in (
-            ("whole", (0, 1), Cost(state="measured", median_us=4.0)),
-            ("first", (0,), Cost(state="measured", median_us=1.0)),
-            ("wrong", (1,), Cost(state="invalid", reason="wrong")),
-        )
-    ]
-    first, second = partition_figures(graph, placement, candidates)
+    first, second = partition_figures(network(), placement)
     assert first.us == 2.0, "the last run rather than the expectation"
     assert (first.operations, first.moved_bytes) == (800.0, 1680)
     assert first.gflops == 0.4 and first.gigabytes_per_s == 0.84
-    # "first" does 400 operations and moves 40 + 800 + 80 bytes in a microsecond.
-    assert first.roof_us == pytest.approx(max(800 / 400, 1680 / 920))
-    assert first.left_us == 0.0 and first.efficiency == 1.0
-    assert second.left_us is None and second.efficiency is None and second.gflops is None
+    assert second.gflops is None and second.gigabytes_per_s is None
 
 
 def test_bytes_are_counted_from_the_types_of_values() -> None:
     one, two = part("p0", (0, 1), 1.0), part("p1", (2,), 1.0)
     placement = Placement(partitions=(one, two), estimated_us=None)
-    first, second = partition_figures(network(), placement, ())
+    first, second = partition_figures(network(), placement)
     assert first.weights == 2 * 800 and first.inputs == 40
     assert first.outputs == 40 and first.inside == 80
     assert second.weights == 800, "a weight that two partitions read counts in both"
