@@ -50,8 +50,7 @@ class LoweredParts:
         module, size = self._modules.pop(key, (None, 0))
         if module is None:
             module = toolchain.lower(function)
-            nodes = function.graph.nodes
-            size = sum(nodes[i].type.bytes for i in function.members if nodes[i].form == "constant")
+            size = sum(function.graph.values[i].type.bytes for i in function.constants)
         # A tuned kernel may become another one, and a library's module goes by the symbol.
         if not function.instance.tuning and not (module.attrs and MODULES in module.attrs):
             self._modules[key] = module, size
