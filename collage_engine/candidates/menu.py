@@ -89,11 +89,13 @@ class Probing:
         ready_by: A moment of the monotonic clock; who is not ready then is left out. Those that
             the settings name are waited for, and one where none is ready.
         waited_for: Further toolchains that are waited for.
+        beside: Whether those that are not ready are made ready beside what the run does.
     """
 
     on_probe: Callable[[str], None] = lambda name: None
     ready_by: float = math.inf
     waited_for: frozenset[str] = frozenset()
+    beside: bool = False
 
 
 @dataclass(frozen=True)
@@ -283,6 +285,7 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
                 on_child=probing.on_probe,
                 ready_by=probing.ready_by,
                 waited_for=waited_for,
+                beside=probing.beside,
             )
         ]
 

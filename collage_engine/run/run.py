@@ -31,7 +31,12 @@ from collage_engine.run.stages.samples import RunSamples, draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
-from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
+from collage_engine.run.stages.whole_models import (
+    answer_teller,
+    enter_whole_models,
+    open_race,
+    whole_models,
+)
 from collage_engine.run.task import RunTask
 from collage_engine.support.text import counted
 from collage_engine.timing.candidate_timing import Measuring
@@ -79,12 +84,12 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)
             task = replace(task, settings=fewer, threads_us=previous.threads_us)
-        menu, data = enumerate_candidates(task, control)
+        menu, data = enumerate_candidates(task, control, begins=True)
         # The true outputs, which placements are compared with.
         samples = draw_samples(task, control)
         if menu.unmeasurable is None:
             first = _first_answer(task, menu, data, samples, control)
-            return _improved(first, samples, control)
+            return _improved(_joined(first, samples, control), samples, control)
         compiled = compile_unmeasured(task, menu, data, samples, control)
         artifact = write(task, menu, samples, compiled.chosen, compiled.module_folder, control)
         document = unmeasured_document(task, menu, compiled, artifact, control)
@@ -129,6 +134,24 @@ def _first_answer(
     first.race.close()
     menu, data = enumerate_candidates(chosen, control)
     return _race_whole_models(chosen, menu, data, samples, control)
+
+
+def _joined(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> _FirstAnswer:
+    """Have the toolchains join that were made ready beside the first answer, if there are any.
+
+    Args:
+        first: The run with its first answer.
+        samples: The true outputs.
+        control: Takes progress and answers.
+    """
+    task, race = first.task, first.race
+    if not first.menu.not_ready:
+        return first
+    menu, data = enumerate_candidates(task, control)
+    race.on_answer = answer_teller(task, menu, data, race, control)
+    early, waiting = whole_models(task, menu, data, has_precision=bool(first.waiting))
+    data = enter_whole_models(task, menu, data, race, early, control, "whole-models")
+    return replace(first, menu=menu, data=data, waiting=waiting)
 
 
 def _race_whole_models(

@@ -79,6 +79,8 @@ _NEVER = FlagWhen(lambda: False)
 
 Found = TypeVar("Found")
 _probed: dict[str, ToolchainState] = {}
+_beside: dict[str, threading.Thread] = {}
+"""Threads that probe toolchains beside a run, by the toolchains' names."""
 _probing = threading.Lock()
 """A lock that is held while the results of probes are read or changed, never while a probe runs."""
 
@@ -239,6 +241,7 @@ def probe_all(
     on_child: Callable[[str], None] = lambda name: None,
     ready_by: float = math.inf,
     waited_for: Collection[str] = (),
+    beside: bool = False,
 ) -> tuple[ToolchainState, ...]:
     """Return the states of the toolchains, in the given order; two children probe at a time.
 
@@ -249,6 +252,8 @@ def probe_all(
         ready_by: A moment of the monotonic clock, in seconds, after which probes are not waited
             for.
         waited_for: Names of toolchains that are waited for all the same.
+        beside: Whether all are probed at once, and those that are not ready in time go on beside
+            what the caller does, so that a later call finds them ready.
 
     Returns:
         The states, each with a colour, letters and a pattern of its own.
@@ -262,9 +267,11 @@ def probe_all(
 
     def ask(name: str) -> ToolchainState:
         until = math.inf if name in waited_for else ready_by
+        if beside:
+            return _probed_beside(name, until)
         return probe(name, anew=anew, on_child=on_child, ready_by=until, stop=stop)
 
-    pool = ThreadPoolExecutor(max_workers=2)
+    pool = ThreadPoolExecutor(max_workers=len(chosen) or 1 if beside else 2)
     try:
         states = tuple(pool.map(ask, chosen))
     except BaseException:  # Ctrl-C: what is being probed is ended, the rest not begun
@@ -276,6 +283,23 @@ def probe_all(
     if names is None:
         states += tuple(_unavailable(*each) for each in _foreign().refused.items())
     return tuple(map(with_look, states))
+
+
+def _probed_beside(name: str, ready_by: float) -> ToolchainState:
+    """Return the state of a toolchain that is probed in a thread of its own, if it is ready."""
+    with _probing:
+        known = _probed.get(name) or recall(name, _targets()[name])
+        if known is not None:
+            return _probed.setdefault(name, known)
+        thread = _beside.get(name)
+        if thread is None:
+            thread = _beside[name] = threading.Thread(target=probe, args=(name,), daemon=True)
+            thread.start()
+    thread.join(None if ready_by == math.inf else max(0.0, ready_by - time.monotonic()))
+    if thread.is_alive():
+        return _unavailable(name, NOT_READY, late=True)
+    _beside.pop(name, None)
+    return probe(name)
 
 
 def _check(name: str) -> None:

@@ -100,7 +100,7 @@ class Race:
         self.runner = runner
         self.standings = Standings()
         self.clock = RaceClock(self.standings, ends_at, keep, clock)
-        self._on_answer = on_answer
+        self.on_answer = on_answer
         self._answered: RaceEntry | None = None
         self._random = random.Random(seed)
         self._round = 0
@@ -290,7 +290,7 @@ class Race:
         """Tell of the leader, where it is another one than before."""
         if self.leader is not None and self.leader is not self._answered:
             self._answered = self.leader
-            self._on_answer()
+            self.on_answer()
 
     def _leave(self, entry: RaceEntry) -> None:
         """End an entry's part in the race; its ratio to the leader is what is known of it.

@@ -10,6 +10,7 @@ from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.menu import Menu, Probing, runtime_facts
 from collage_engine.candidates.open_model import missing_precision
 from collage_engine.lowering.link import linker
+from collage_engine.machine.cuda import choose_target
 from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
@@ -33,11 +34,19 @@ SET_UP_SHARE = 0.35
 minute, which all of them together were measured to take on two quiet processors."""
 
 
-def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, ProblemData]:
+def enumerate_candidates(
+    task: RunTask, control: RunControl, *, begins: bool = False
+) -> tuple[Menu, ProblemData]:
     """Enumerate what every toolchain could run of the model, with the costs that the store holds.
 
     Toolchains that are not ready in time are left out, unless there is no placement without them:
     then they are waited for.
+
+    Args:
+        task: What the run was asked for.
+        control: Takes progress, the candidates and warnings.
+        begins: Whether a run on a device begins with what is ready: the others are made ready
+            beside it, on processors that it hardly uses, and join it (``is_joined_later``).
 
     Raises:
         InfeasibleError: The pins contradict each other, or a node has no toolchain.
@@ -54,9 +63,12 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
             report.progress(0, 1, what)
 
         waited_for = named_toolchains(task.pins, settings)
-        ready_by = time.monotonic() + set_up_s(control.left_s())
+        beside = is_joined_later(task)
+        ready_by = time.monotonic() + (0.0 if beside and begins else set_up_s(control.left_s()))
         while True:
-            probing = Probing(on_probe=on_probe, ready_by=ready_by, waited_for=waited_for)
+            probing = Probing(
+                on_probe=on_probe, ready_by=ready_by, waited_for=waited_for, beside=beside
+            )
             menu = task.open_model.menu(
                 settings, pinned_to_host(task.pins), probing, control.faults
             )
@@ -82,7 +94,7 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
                 waited_for |= frozenset(missed)  # late is better than no answer
             else:
                 break
-        for sentence in late:
+        for sentence in () if beside and begins else late:
             control.warn(sentence)
         distinct = len({candidate.key for candidate in menu.candidates})
         report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
@@ -91,6 +103,12 @@ def enumerate_candidates(task: RunTask, control: RunControl) -> tuple[Menu, Prob
     if lacking:
         control.warn(lacking)
     return menu, data
+
+
+def is_joined_later(task: RunTask) -> bool:
+    """Tell whether a run, one on a device that is here, begins with what is ready."""
+    choice = choose_target(task.settings.target)
+    return choice.kind != "cpu" and choice.device is not None
 
 
 def _problem_data(task: RunTask, menu: Menu) -> ProblemData:

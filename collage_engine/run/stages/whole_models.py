@@ -6,7 +6,7 @@ import contextlib
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -58,6 +58,16 @@ def open_race(
         bench_of(task, samples, control, trial_settings(data.settings)), task.open_model.modules
     )
 
+    race = Race(runner, ends_at, keep=control.keep)
+    race.on_answer = answer_teller(task, menu, data, race, control)
+    return control.open(race)
+
+
+def answer_teller(
+    task: RunTask, menu: Menu, data: ProblemData, race: Race, control: RunControl
+) -> Callable[[], None]:
+    """Return a function that announces the race's leader, with what the run knows so far."""
+
     def tell() -> None:
         late_s = time.monotonic() - control.ends_at
         if late_s > 0 and control.first_answer_s is None:
@@ -69,8 +79,7 @@ def open_race(
         document = provisional_document(task, menu, data, race, control)
         control.emit(Provisional(run=document))
 
-    race = Race(runner, ends_at, keep=control.keep, on_answer=tell)
-    return control.open(race)
+    return tell
 
 
 def bench_of(
