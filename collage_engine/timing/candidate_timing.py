@@ -10,7 +10,7 @@ import shutil
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import Candidate, Cost, CostTable
+from collage_engine.records.event import Progress
 from collage_engine.records.graph import OperatorSet, operator_set
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.settings import RunSettings
@@ -41,12 +42,11 @@ from collage_engine.toolchains.registry import get
 def make_ready(
     open_model: OpenModel,
     menu: Menu,
-    candidates: Sequence[Candidate],
-    costs: CostTable,
+    candidates: Iterable[Candidate],
     now: Callable[[str], None],
     control: RunControl,
 ) -> None:
-    """Have the toolchains compile what their unmeasured candidates share.
+    """Have the toolchains compile what candidates share that are about to be measured.
 
     What cannot be compiled is reported as a warning; its candidates are refused when their turn
     comes.
@@ -54,8 +54,7 @@ def make_ready(
     Args:
         open_model: The model.
         menu: The toolchain instances.
-        candidates: The candidates of the run.
-        costs: What is known of their costs.
+        candidates: The candidates.
         now: Takes a few words on what is compiled.
         control: The run's cancel flag, and what takes warnings.
 
@@ -65,8 +64,7 @@ def make_ready(
     graph = open_model.model.graph
     wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
     for candidate in candidates:
-        if not costs.known(candidate.id):
-            wanted[candidate.instance].append(operator_set(candidate.nodes))
+        wanted[candidate.instance].append(operator_set(candidate.nodes))
     for source in menu.sources:
         toolchain = get(source.instance.toolchain)
         if not isinstance(toolchain, PrecompilesShared):
@@ -147,6 +145,12 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
+        candidates = (candidate for group in groups for candidate in group.candidates)
+
+        def now(text: str) -> None:
+            self.control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
+
+        make_ready(self.open_model, self.menu, candidates, now, self.control)
         outcome = self.measure_groups(groups, deadline, counts=self.counts)
         self.counts = replace(
             self.counts,

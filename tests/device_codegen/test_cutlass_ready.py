@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from collage_engine.machine.run_control import RunControl
-from collage_engine.records.candidate import CandidateRecord, Cost, table_of
+from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import make_ready
@@ -32,7 +32,7 @@ PARTS = ("MAJOR", "MINOR", "PATCH")
 (INSTANCE,) = get("cutlass").instances(Target.cuda("sm_90a"), "float32")
 
 
-def record(state: str, *numbers: int) -> CandidateRecord:
+def record(*numbers: int) -> CandidateRecord:
     return CandidateRecord(
         id=f"cutlass:{numbers}",
         label="c",
@@ -40,7 +40,7 @@ def record(state: str, *numbers: int) -> CandidateRecord:
         nodes=numbers,
         rule="r",
         key=str(numbers),
-        cost=Cost(state=state, reason=None),  # type: ignore[arg-type]
+        cost=Cost(state="unknown"),
     )
 
 
@@ -50,7 +50,7 @@ def ready(records: list[CandidateRecord], control: RunControl | None = None) -> 
     menu: Any = SimpleNamespace(sources=[SimpleNamespace(instance=INSTANCE)])
     candidates = [candidate_of(record) for record in records]
     control = control or RunControl()
-    make_ready(workspace, menu, candidates, table_of(records), told.append, control)
+    make_ready(workspace, menu, candidates, told.append, control)
     return told
 
 
@@ -70,18 +70,18 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[Family]:
     return found
 
 
-def test_each_family_of_the_unmeasured_candidates_is_compiled_once(
+def test_each_family_of_the_candidates_is_compiled_once(
     asked: list[Family],
 ) -> None:
     relu = Family("float16", "relu", "sm_90a")
     none = Family("float16", "none", "sm_90a")
-    # One that CUTLASS refuses, one that is measured already, two that share a family.
-    told = ready([record("unknown", 3), record("measured", 2), record("unknown", 0, 1)])
+    # One that CUTLASS refuses, and one that it takes.
+    told = ready([record(3), record(0, 1)])
     assert asked == [relu]
     assert told == ["CUTLASS's kernels: 1 library to compile, once"]
-    assert ready([record("unknown", 0, 1), record("unknown", 0), record("unknown", 2)])
+    assert ready([record(0, 1), record(0), record(2)])
     assert asked == [relu, none]
-    assert ready([record("unknown", 0, 1), record("unknown", 0)]) == []
+    assert ready([record(0, 1), record(0)]) == []
 
 
 def test_what_does_not_compile_is_told_and_the_run_goes_on(
@@ -94,7 +94,7 @@ def test_what_does_not_compile_is_told_and_the_run_goes_on(
     (folder / "version.h").write_text("".join(f"#define CUTLASS_{p} 1\n" for p in PARTS))
     (folder / "cutlass.h").write_text("#error no\n")
     control = RunControl()
-    ready([record("unknown", 0)], control)
+    ready([record(0)], control)
     (warning,) = control.warnings
     assert "nvcc refuses CUTLASS's kernels:" in warning
 
@@ -108,7 +108,7 @@ def test_a_cancel_ends_the_compiler_and_the_run(
     stopper.start()
     try:
         with pytest.raises(Cancelled):
-            ready([record("unknown", 0)], control)
+            ready([record(0)], control)
     finally:
         stopper.cancel()
     assert not list(tmp_path.rglob("*.so"))

@@ -111,6 +111,7 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
         waited_for: Collection[str] = (),
         ready_by: float = math.inf,
         on_child: object = None,
+        beside: bool = False,
     ) -> tuple[ToolchainState, ...]:
         return tuple(
             ToolchainState(name=name, available=True, targets=("cpu",))
@@ -186,7 +187,6 @@ class LostMeasuring(Measuring):
 def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing but the measuring of candidates is replaced by what it would find in an instant."""
     monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
-    monkeypatch.setattr(measure, "make_ready", lambda *_: None)
 
 
 def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData, CandidateCounts]:

@@ -19,7 +19,7 @@ from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.run.task import RunTask
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
-from collage_engine.timing.candidate_timing import Measuring, make_ready
+from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.race import Race
@@ -142,7 +142,6 @@ class _Measurement:
             self._take_constants(now, self.control)
         self.control.check()
         opened, data = self.task.open_model, self.data
-        make_ready(opened, self.menu, data.candidates, data.costs, now, self.control)
         now("recording the model's own values")
         self.measuring.begin(data.candidates, data.costs)
         planner = MeasurementPlanner(
