@@ -19,7 +19,7 @@ from collage_gui.document.document import Document
 from collage_gui.document.shown import Shown
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, named, plain_tip, text_label, tool_button
+from collage_gui.widgets import ElidedLabel, lay_out, named, plain_tip, tool_button
 
 EMPTY = "No placement has been timed yet: a run shows here what each layer takes."
 NOT_PROFILED = "The layers of this placement were not timed: its partitions are shown."
@@ -44,7 +44,7 @@ class TimelinePanel(QWidget):
         """The ``PlotWidget``, from the first time on that it can be seen."""
         self.bars: Any = None
         self._is_stale = True
-        self.summary = text_label(look="quiet", wraps=False)
+        self.summary = named(ElidedLabel("quiet"), "timelineSummary", "Summary")
         fit = tool_button("⤢", "timelineFit", self.fit, "Fit the run", "Show the whole run")
         self.compare = tool_button("⇅", "timelineCompare", None, "Compare", ABOUT_COMPARE)
         self.compare.setCheckable(True)

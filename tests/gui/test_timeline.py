@@ -6,7 +6,9 @@ import dataclasses
 
 import msgspec
 import pytest
-from PySide6.QtCore import QPointF, Qt
+from PySide6.QtCore import QPoint, QPointF, Qt
+from PySide6.QtGui import QWheelEvent
+from PySide6.QtWidgets import QApplication
 
 from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
@@ -78,10 +80,21 @@ def test_what_is_selected_in_one_is_seen_in_the_other(profiled) -> None:
 def test_the_wheel_zooms_and_a_button_shows_all_again(profiled) -> None:
     _, _, panel = profiled
     whole = panel.plot.viewRange()[0]
-    panel.go_to(panel.shown.bars[0].operators[0])
-    panel.plot.getViewBox().scaleBy(x=0.1, center=QPointF(1.0, 0))
-    near = panel.plot.viewRange()[0]
-    assert near[1] - near[0] < 0.2 * (whole[1] - whole[0])
+    middle, up = QPointF(panel.plot.viewport().rect().center()), QPoint(0, 1200)
+    turned = QWheelEvent(
+        middle,
+        panel.plot.mapToGlobal(middle),
+        QPoint(),
+        up,
+        Qt.MouseButton.NoButton,
+        Qt.KeyboardModifier.NoModifier,
+        Qt.ScrollPhase.NoScrollPhase,
+        False,
+    )
+    QApplication.sendEvent(panel.plot.viewport(), turned)
+    near, rows = panel.plot.viewRange()
+    assert near[1] - near[0] < 0.7 * (whole[1] - whole[0])
+    assert rows == [0, len(panel.shown.rows)], "rows keep their height"
     panel.fit()
     assert panel.plot.viewRange()[0] == pytest.approx(whole)
 
