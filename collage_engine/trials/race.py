@@ -383,7 +383,8 @@ class Race:
             if entry is winner or us is None or process.failure is not None:
                 continue
             runs_s = max(LAYERS_S, RUNS_OF_LAYERS * us / 1e6)
-            if 2 * (process.load_s + runs_s) > self.clock.left_s:
+            # It is loaded twice, and either may take longer than it did before.
+            if 3 * process.load_s + 2 * runs_s > self.clock.left_s:
                 return
             if not process.loaded:
                 process.reload()
