@@ -12,8 +12,8 @@ from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.groups import partitions_help
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.svg import placement_svg
-from collage_engine.drawing.timeline import timeline, timeline_svg
-from collage_engine.drawing.trace import readers_of_partitions, trace_of
+from collage_engine.drawing.timeline import readers_of_partitions, timeline, timeline_svg
+from collage_engine.drawing.trace import trace_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operators import NodeTitles
@@ -50,7 +50,7 @@ from collage_engine.wording.figures import (
     winner_title,
 )
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.layers import by_layer, left_to_win
+from collage_engine.wording.layers import by_layer, kernels_outside, left_to_win
 from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
 from collage_engine.wording.several_runs import (
@@ -207,7 +207,7 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         text = run_over_time(document, run)
     elif kind == "trace":
         assert run.placement is not None
-        pairs = readers_of_partitions(document.graph, run.placement)
+        pairs = readers_of_partitions(operator_graph(document.graph), run.placement)
         text = json.dumps(trace_of(run.placement, pairs, document.title(run)))
     elif kind == "svg":
         text = placement_svg(document.graph, run.placement)
@@ -425,6 +425,7 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "over_time": run_over_time(document, run),
         "dark_over_time": run_over_time(document, run, dark=True),
         "dearest": dearest_parts(document, run),
+        "outside": kernels_outside(placement) if placement else (),
         "headline": verdict_sentence(run),
         "remarks": ending_sentences(run),
         "conditions": [pair for pair in conditions(run) if pair[0] != "started"],

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 from xml.sax.saxutils import escape
@@ -98,6 +97,8 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
     names = [_row(part, devices) for part in parts]
     place = {name: at for at, name in enumerate((*dict.fromkeys(names), BETWEEN))}
     wholes: list[TimeBar] = []
+    first: dict[int, TimeBar] = {}
+    last: dict[int, TimeBar] = {}
     inside: list[TimeBar] = []
     between: list[TimeBar] = []
     last_us = 0.0
@@ -114,6 +115,8 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
         part, row = parts[number], place[names[number]]
         look = toolchain_look(part.toolchain)
         wholes.append(_bar("partition", row, begin, end, graph, part.nodes, part.id, look))
+        first.setdefault(number, wholes[-1])
+        last[number] = wholes[-1]
         if placement.layers:
             for span in found:
                 begin, end, layer = span.begin_us, span.end_us, span.layer
@@ -125,7 +128,9 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
         text = "passes after the last call"
         between.append(TimeBar("between", place[BETWEEN], last_us, end_us, "", "", text))
     rows = tuple(name for name in place if between or name != BETWEEN)
-    return Timeline(rows, (*wholes, *inside, *between), _transitions(graph, wholes), end_us)
+    pairs = readers_of_partitions(graph, placement)
+    transitions = tuple((last[a], first[b]) for a, b in pairs if a in last and b in first)
+    return Timeline(rows, (*wholes, *inside, *between), transitions, end_us)
 
 
 def against(graph: OperatorGraph, placement: Placement, other: Placement) -> Timeline:
@@ -189,17 +194,11 @@ def _outside(span: Span, row: int) -> TimeBar:
     return TimeBar("between", row, span.begin_us, span.end_us, layer.name, "", "a conversion")
 
 
-def _transitions(
-    graph: OperatorGraph, wholes: Sequence[TimeBar]
-) -> tuple[tuple[TimeBar, TimeBar], ...]:
-    """Return the pairs of partitions of which one reads what the other makes."""
-    owner = {operator: bar for bar in wholes for operator in bar.operators}
-    pairs = {
-        (id(owner[a]), id(owner[b])): (owner[a], owner[b])
-        for a, b in graph.edges
-        if a in owner and b in owner and owner[a] is not owner[b]
-    }
-    return tuple(pairs.values())
+def readers_of_partitions(graph: OperatorGraph, placement: Placement) -> list[tuple[int, int]]:
+    """Return the pairs of partitions, by their places, of which one reads what the other makes."""
+    owner = {k: place for place, part in enumerate(placement.partitions) for k in part.nodes}
+    pairs = ((owner[a], owner[b]) for a, b in graph.edges if a in owner and b in owner)
+    return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
 
 
 def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> str:

@@ -13,7 +13,6 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.wording.layers import Span, spans
 from collage_engine.wording.titles import toolchain_title
@@ -89,15 +88,3 @@ def _slice(
     """Return a complete event; times are in microseconds."""
     event = {"ph": "X", "name": name, "pid": PROCESS, "tid": track, "ts": begin, "dur": end - begin}
     return event | ({"args": dict(about)} if about else {})
-
-
-def readers_of_partitions(graph: GraphRecord, placement: Placement) -> list[tuple[int, int]]:
-    """Return the pairs of partitions, by their places, of which one reads what the other makes."""
-    owner = {k: place for place, part in enumerate(placement.partitions) for k in part.nodes}
-    pairs = {
-        (owner[source], owner[reader]): None
-        for reader, sources in enumerate(graph.operator_inputs())
-        for source in sources
-        if source in owner and reader in owner and owner[source] != owner[reader]
-    }
-    return list(pairs)

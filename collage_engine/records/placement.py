@@ -306,7 +306,6 @@ class Run(msgspec.Struct, kw_only=True):
     started_at: str = ""
     note: str = ""
     settings: dict[str, Any] = {}
-    residual: list[Residual] = []
     lower_bound_us: Figure | None = None
     device: str = ""
     memory: MemoryUse | None = None

@@ -20,7 +20,6 @@ from collage_engine.records.placement import (
     CandidateCounts,
     MemorySeen,
     MemoryUse,
-    Residual,
     Run,
     Unmeasured,
 )
@@ -96,7 +95,6 @@ def run_document(
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
         artifact=exported.artifact,
-        residual=_residual(race_result),
         lower_bound_us=answer.lower_bound_us,
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
@@ -209,15 +207,6 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
     if race_result.named == COLLAGE:
         names = [name for name in names if name != COLLAGE]
     return list(dict.fromkeys(names))
-
-
-def _residual(race_result: RaceResult) -> list[Residual]:
-    """Return the kernels outside every partition; calls of one name are added up."""
-    found: dict[str, list[float]] = {}
-    for layer in race_result.winner.layers:
-        if layer.partition is None:
-            found.setdefault(layer.name, []).append(layer.us)
-    return [Residual(name=name, calls=len(times), us=sum(times)) for name, times in found.items()]
 
 
 def memory_use(

@@ -21,12 +21,12 @@ from collage_engine.records.placement import (
     Partition,
     Placement,
     Profile,
-    Residual,
     Run,
 )
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.compare import differences
 from collage_engine.store.document import Document
+from collage_engine.wording.layers import kernels_outside
 
 FELL_BACK = "instead"
 """Key in a partition's configuration of what ran it instead of what the runtime prefers."""
@@ -101,11 +101,8 @@ def run_of_profile(
     graph, model = document.graph, document.model
     owners, homes = layers_of_operators(graph, profile.layers)
     spent: dict[int | None, list[float]] = {}
-    inserted: dict[str, list[float]] = {}
     for layer, home in zip(profile.layers, homes, strict=True):
-        if home is None:
-            inserted.setdefault(layer.kind, []).append(layer.us or 0.0)
-        elif layer.us is not None:
+        if home is not None and layer.us is not None:
             spent.setdefault(home, []).append(layer.us)
     members: dict[int | None, list[int]] = {}
     for operator, place_or_none in enumerate(owners):
@@ -119,12 +116,12 @@ def run_of_profile(
     layers = [
         LayerTime(
             name=layer.kind or layer.name,
-            us=layer.us,
+            us=layer.us or 0.0,
             partition=number.get(home) if home is not None else None,
             operators=tuple(members.get(home, ())) if home is not None else (),
         )
         for layer, home in zip(profile.layers, homes, strict=True)
-        if layer.us is not None
+        if layer.us is not None or home is None
     ]
     placement = Placement(
         partitions=partitions,
@@ -156,9 +153,6 @@ def run_of_profile(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         of_profile=True,
         note=f"what {title} says of its own layers",
-        residual=[
-            Residual(name=kind, calls=len(each), us=sum(each)) for kind, each in inserted.items()
-        ],
     )
 
 
@@ -221,7 +215,7 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
         layers_us=profiled.placement.estimated_us,
         measured_us=profiled.placement.measured_us,
         nodes=tuple(sorted(rows, key=lambda row: -(row.us or 0.0))),
-        inserted=tuple(profiled.residual),
+        inserted=tuple(kernels_outside(profiled.placement)),
         alone_us=alone[0].measured_us if alone else None,
         placement_us=placement.measured_us if placement else None,
         placement=placed.id if placed else "",

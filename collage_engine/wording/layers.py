@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.records.placement import LayerTime, Partition, Placement, Residual
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import partition_us
 
@@ -102,6 +102,15 @@ def outside_us(placement: Placement) -> float | None:
     if placement.measured_us is None or len(known) < len(times):
         return None
     return max(0.0, placement.measured_us - sum(known))
+
+
+def kernels_outside(placement: Placement) -> list[Residual]:
+    """Return what runs outside of every partition; what has one name is added up."""
+    found: dict[str, list[float]] = {}
+    for layer in placement.layers:
+        if layer.partition is None:
+            found.setdefault(layer.name, []).append(layer.us)
+    return [Residual(name=name, calls=len(us), us=sum(us)) for name, us in found.items()]
 
 
 def layer_of(placement: Placement, operator: int) -> Partition | None:

@@ -16,7 +16,6 @@ from collage_engine.records.placement import (
     MachineState,
     MemorySeen,
     MemoryUse,
-    Residual,
     Run,
     Unmeasured,
 )
@@ -77,7 +76,6 @@ def _full(run: Run, name: str) -> Run:
         name=name,
         placement=msgspec.structs.replace(run.placement, conversions=(conversion,)),
         rivals=[run.placement],
-        residual=[Residual(name="copy", calls=2, us=0.5)],
         memory=MemoryUse(
             seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
             weights_bytes=10**6,
