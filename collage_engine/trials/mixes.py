@@ -1,11 +1,11 @@
 """Mixes of toolchains that follow from what operator groups take inside whole models.
 
-The model is cut into the groups of TVM's FuseOps. One toolchain runs all of them that it can take,
-and a profile tells what each takes there, among its neighbours and with the caches as they are.
-Then every other toolchain runs the model once with the groups that it can take, and is profiled in
-turn. Covers follow from these times that could beat the fastest toolchain alone: the fastest
-toolchain for each group, as it is and with neighbours merged, and a toolchain alone but for the
-groups where others save most. They are only suggestions: each enters the race.
+The model is cut into the groups of TVM's FuseOps. Every toolchain runs the model once with the
+groups that it can take, TVM with the others; a profile tells what each group takes there, among its
+neighbours and with the caches as they are. Last, TVM runs all of them. Covers follow from these
+times that could beat the fastest toolchain alone: the fastest toolchain for each group, as it is
+and with neighbours merged, and a toolchain alone but for the groups where others save most. They
+are only suggestions: each enters the race.
 
 That is a far cheaper question than what every candidate costs (one build for each toolchain), so it
 is asked first. It finds no cover whose partitions are larger than a group, but for merged ones.
@@ -113,7 +113,7 @@ def try_mixes(
 def _taken(
     groups: Sequence[OperatorGroup], menu: Menu, data: ProblemData
 ) -> dict[str, dict[OperatorGroup, Candidate]]:
-    """Return the candidates for groups by instance id, in the order of profiling.
+    """Return the candidates for groups by instance id.
 
     Instances that TVM compiles, which take every operator, come first, then those with the fewest
     groups, which are soonest ready.
@@ -170,7 +170,8 @@ def profile_groups(
     Args:
         groups: All groups of the model.
         taken: By instance id, its candidates for groups. The first instance that can take a group
-            has it wherever the favoured one does not.
+            has it wherever the favoured one does not. It has its turn last: all groups are compiled
+            for it, while the covers of the others hold few new kernels.
         run: Tries the cover that favours the instance of this id.
         is_over: Tells whether no further one is to be begun: what a cover has shown is worth more
             than another one that is half built.
@@ -182,11 +183,13 @@ def profile_groups(
     usual: dict[OperatorGroup, Candidate] = {}
     for own in reversed(list(taken.values())):
         usual.update(own)
-    if not all(group in usual for group in groups):
+    if not taken or not all(group in usual for group in groups):
         return us
-    for favoured, own in taken.items():
+    first, *others = taken
+    for favoured in [*others, first]:
         if is_over():
             break
+        own = taken[favoured]
         cover = tuple(own.get(group, usual[group]) for group in groups)
         trial = run(favoured, cover)
         if not trial.reached:

@@ -80,8 +80,8 @@ def test_the_groups_of_a_chain_of_anchors_are_its_operators() -> None:
 def test_each_toolchain_is_profiled_with_the_groups_that_it_takes() -> None:
     truth = Truth({"a": [9.0] * 5, "b": [1.0, 2.0, 3.0, 4.0, 5.0]})
     found = profile_groups(GROUPS, taken(a=range(5), b=range(1, 3)), truth.run)
-    assert [name for name, _ in truth.asked] == ["a", "b"]
-    assert [where for where, _ in truth.asked[1][1]] == ["a", "b", "b", "a", "a"]
+    assert [name for name, _ in truth.asked] == ["b", "a"], "first what is soonest ready"
+    assert [where for where, _ in truth.asked[0][1]] == ["a", "b", "b", "a", "a"]
     assert found[GROUPS[1]] == {"a": 9.0, "b": 2.0}
 
 
@@ -105,10 +105,10 @@ def test_no_further_toolchain_is_profiled_once_the_time_is_over() -> None:
         return ContenderResult(contender=made, reason="no time", reached=False)
 
     profile_groups(GROUPS, taken(a=range(5), b=range(5)), run)
-    assert asked == ["a"]
+    assert asked == ["b"]
     truth = Truth({"a": [1.0] * 5, "b": [1.0] * 5})
     profile_groups(GROUPS, taken(a=range(5), b=range(5)), truth.run, lambda: bool(truth.asked))
-    assert [name for name, _ in truth.asked] == ["a"], "none is begun"
+    assert [name for name, _ in truth.asked] == ["b"], "none is begun"
 
 
 def test_the_fastest_of_each_group_is_proposed_merged_and_apart() -> None:
