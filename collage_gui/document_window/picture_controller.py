@@ -18,6 +18,7 @@ from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import Scene, outlines
+from collage_engine.wording.layers import by_layer, placement_differences
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import MARKS
@@ -27,6 +28,10 @@ from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.graph_view.view import GraphView, boxes_outside
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
+
+LAYER_NOISE = 0.1
+"""Share by which times of a layer must differ to be told apart: what the place of a process's
+memory makes of the same module (``PROCESS_VARIATION`` of ``trials/standings.py``)."""
 
 
 def expand(collapsed: frozenset[str], group: str, groups: Mapping[str, Group]) -> frozenset[str]:
@@ -162,6 +167,7 @@ class PictureController(QObject):
         document.execution.progress_changed.connect(self._progress_changed)
         document.execution.running_changed.connect(self._progress_changed)
         document.comparison.changed.connect(self._comparison_changed)
+        document.comparison.reference_changed.connect(self._comparison_changed)
         document.pins.changed.connect(self.update_marks)
         document.selection.changed.connect(self._selection_changed)
         document.selection.candidate_changed.connect(self.update_marks)
@@ -335,10 +341,12 @@ class PictureController(QObject):
     def set_mode(self, mode: Mode) -> None:
         """Colours by another quantity; nothing moves.
 
-        Changes need a reference run: where none is chosen, it is the run before the shown one.
+        Changes need a reference run, or a baseline whose layers were timed. Where neither is
+        chosen, it is the run before the shown one.
         """
         comparison, runs = self._document.comparison, self._document.runs
-        if mode == "changes" and comparison.reference.kind != "run":
+        is_run = comparison.reference.kind == "run"
+        if mode == "changes" and not is_run and not self._layer_changes():
             shown = runs.shown_or_last()
             others = [run for run in runs.visible if run is not shown]
             if others:
@@ -401,6 +409,8 @@ class PictureController(QObject):
         Where the runs differ by less than the noise, nothing is said to be gained or lost.
         """
         graph, result = self._document.operators, self._document.comparison.result
+        if self._document.comparison.reference.kind != "run":
+            return self._layer_changes() or None
         if result is None:
             return None
         decided = self._document.comparison.is_decided()
@@ -410,6 +420,25 @@ class PictureController(QObject):
             if decided and change == "moved" and node.delta_us:
                 change = "gained" if node.delta_us < 0 else "lost"
             changes.update(dict.fromkeys(graph.whole_nodes([node.node]), change))
+        return changes
+
+    def _layer_changes(self) -> dict[int, str]:
+        """Return, by operator, what is faster or slower than in the baseline compared with.
+
+        It is empty unless the layers of both were timed.
+        """
+        shown, compared = self._document.placement.shown, self._document.compared
+        if shown is None or compared is None:
+            return {}
+        if not shown.placement.layers or not compared.placement.layers:
+            return {}
+        found = placement_differences(by_layer(shown.placement), by_layer(compared.placement))
+        changes: dict[int, str] = {}
+        for part in found:
+            noise_us = LAYER_NOISE * max(part.us, part.other_us)
+            change = "gained" if part.delta_us > noise_us else "same"
+            change = "lost" if part.delta_us < -noise_us else change
+            changes |= dict.fromkeys(part.operators, change)
         return changes
 
     def _progress_changed(self) -> None:

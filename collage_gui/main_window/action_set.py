@@ -150,7 +150,8 @@ def mode_refusal(document: Document, mode: Mode) -> str:
     partitions = shown.placement.partitions
     if mode == "cost" and len(partitions) == 1 and not shown.placement.layers:
         return "One partition is the whole placement, and its layers were not timed."
-    if mode == "changes" and len(document.runs.visible) < 2:
+    has_layers = document.compared is not None and bool(document.compared.placement.layers)
+    if mode == "changes" and len(document.runs.visible) < 2 and not has_layers:
         return "There is no other run to compare with."
     if mode == "device" and len({p.device for p in partitions}) < 2:
         return "Everything runs on one device."

@@ -12,6 +12,7 @@ from PySide6.QtWidgets import QApplication
 
 from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
+from collage_gui.document.comparison import Reference
 
 
 @pytest.fixture
@@ -128,3 +129,31 @@ def test_of_two_placements_over_each_other_layers_differ_in_colour(profiled) -> 
     fills = [bar_colour(bar, "#ffffff", "#888888") for bar in layers]
     assert len({fills[0], fills[len(above)], "#888888"}) == 3
     assert fills[1] == "#888888", "it takes the same in both"
+
+
+def test_the_graph_shows_what_is_faster_than_in_a_baseline_whose_layers_were_timed(
+    profiled,
+) -> None:
+    _, page, _ = profiled
+    document = page.document
+    run, parts = document.runs.all[-1], document.placement.shown.placement.partitions
+    place, whole = next(
+        (place, base)
+        for place, base in enumerate(run.baselines)
+        if base.kind == "whole-model" and base.measured_us and base.candidates
+    )
+    layers = tuple(
+        LayerTime(name="l", us=12.0 if k == 0 else 3.0, partition=0, operators=part.nodes)
+        for k, part in enumerate(parts)
+    )
+    run.baselines[place] = msgspec.structs.replace(whole, layers=layers)
+    document.comparison.set_reference(Reference("baseline", whole.name))
+    assert document.compared is not None
+    page.picture.set_mode("changes")
+    page.picture.expand_all()
+    drawn = page.picture.drawn
+    boxes = zip(drawn.scene.display.boxes, drawn.styles, strict=True)
+    entries = {n: style.entry for box, style in boxes if box.is_work for n in box.members}
+    assert {entries[n] for n in parts[0].nodes} == {"gained"}
+    assert {entries[n] for part in parts[1:] for n in part.nodes} == {"lost"}
+    assert document.comparison.reference.kind == "baseline", "the reference stays"
