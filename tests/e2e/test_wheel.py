@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
@@ -43,6 +44,9 @@ def test_a_model_is_placed_where_no_compiler_is(tmp_path: Path) -> None:
     assert available >= {"tvm", "onnxruntime", "onednn", "openvino", "openblas"}
     assert document["max_rel_error"] < 1e-4
     carried = {Path(name).name for name in zipfile.ZipFile(wheel).namelist() if "_carried" in name}
+    for name in ("cublas", "cudnn"):  # compiled without a device, where its packages are
+        if importlib.util.find_spec("nvidia.cu13") is not None:
+            assert any(file.startswith(f"libcollage_{name}_") for file in carried)
     libraries = {file.name for file in (tmp_path / "compiled").rglob("libcollage_*.so")}
     assert len(libraries) >= 4 and libraries < carried
     bare.collage("run", "out", **environment)

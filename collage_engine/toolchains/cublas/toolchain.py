@@ -51,7 +51,7 @@ class CublasToolchain(CudaToolchain):
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
         main = Path(__file__).parent / "src" / "cublas_module.cc"
-        return self.runtime_source(main, self.header().parent)
+        return self.runtime_source(main, self.header().with_name("cublas_api.h"))
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
         """Return the precision to which float32 operands are rounded inside a product.

@@ -49,8 +49,8 @@ class CudnnToolchain(CudaToolchain):
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
         main = Path(__file__).parent / "src" / "cudnn_module.cc"
-        frontend = find_file(FRONTEND, "cudnn_frontend.h").parent
-        source = self.runtime_source(main, self.header().parent, frontend)
+        frontend = find_file(FRONTEND, "cudnn_frontend_version.h")
+        source = self.runtime_source(main, self.header().with_name("cudnn_version.h"), frontend)
         beside = {name: file for name, file in source.beside}
         beside.update((file.name, file) for file in (*self.parts(), *nvrtc()))
         return replace(source, beside=tuple(beside.items()))

@@ -54,6 +54,9 @@ class RuntimeSource:
     plan_version: int
     library_version: str
     includes: tuple[Path, ...] = ()
+    headers: tuple[Path, ...] = ()
+    """Headers whose content tells the versions of all that is included, where other packages put
+    theirs into the same folders; empty: what lies in the folders tells them."""
     links: tuple[Path, ...] = ()
     """Shared libraries that the runtime names as NEEDED."""
     shared: tuple[Path, ...] = ()
@@ -161,7 +164,9 @@ def build(source: RuntimeSource) -> Runtime:
         kind,
         source.library_version,
         importlib.metadata.version("apache-tvm-ffi"),
-        *map(_fingerprint, (*source.includes, *source.links, *(f for _, f in source.beside))),
+        *(hashlib.sha256(header.read_bytes()).hexdigest() for header in source.headers),
+        *map(_fingerprint, () if source.headers else source.includes),
+        *map(_fingerprint, (*source.links, *(file for _, file in source.beside))),
     ):
         digest.update(part.encode() + b"\0")
     folder = build_folder() / f"{kind}-{digest.hexdigest()[:12]}"

@@ -277,9 +277,14 @@ class CudaToolchain(CppToolchain):
         """
         return find_file(self.wheels, self.library_name)
 
-    def runtime_source(self, main: Path, *includes: Path) -> RuntimeSource:
-        """Return the runtime's source, with CUDA's runtime and the library to lie beside it."""
-        _, cudart = cuda_runtime()
+    def runtime_source(self, main: Path, *headers: Path) -> RuntimeSource:
+        """Return the runtime's source, with CUDA's runtime and the library to lie beside it.
+
+        Args:
+            main: The source.
+            headers: A header of each library that tells its version, from the folder of all.
+        """
+        folder, cudart = cuda_runtime()
         libraries = [(CUDART, cudart)]
         if self.library_name:
             libraries.insert(0, (self.library_name, self.library()))
@@ -288,7 +293,8 @@ class CudaToolchain(CppToolchain):
             main=main,
             plan_version=1,
             library_version=self.version(),
-            includes=(*cuda_includes(), *includes),
+            includes=(*cuda_includes(), *(header.parent for header in headers)),
+            headers=(folder / "cuda_runtime_api.h", *headers),
             links=tuple(file for _, file in libraries),
             shared=(SHARED,),
             beside=tuple(libraries),
