@@ -413,8 +413,8 @@ def _write(path: str | Path, content: bytes | str) -> None:
 
 
 def _store(options: argparse.Namespace) -> int:
-    from collage_engine.lowering.kernel_cache import kernel_files, remove_least_used
     from collage_engine.store.store import Store
+    from collage_engine.toolchains.runtime.kept_files import kernel_files, remove_least_used
 
     if options.action == "info":
         sizes = [file.stat().st_size for file in kernel_files()]

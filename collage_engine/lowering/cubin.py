@@ -12,10 +12,10 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
-from collage_engine.lowering.kernel_cache import digest_of, keep_kernel, read_kernel
 from collage_engine.machine.processes import on_all_processors
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.cuda import by_nvrtc, nvrtc
+from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel, read_kernel
 
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from collage_engine.lowering.extract import function_of
+from collage_engine.machine.cuda import CudaDevice, CudaProbe
 from collage_engine.model.importer import ImportedModel
+from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cublas.rules import DIALECT, layout_of
+from collage_engine.toolchains.cublas.toolchain import CublasToolchain
+from collage_engine.toolchains.runtime import cuda, kept_files
 from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of
 
 
@@ -128,3 +134,37 @@ def test_a_bias_after_the_activation_is_refused() -> None:
 def test_a_batch_broadcast_along_some_axes_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="some of its axes"):
         layout_of((2, 1, 4, 8), (2, 3, 8, 6), (2, 3, 4, 6))
+
+
+def test_what_a_device_chose_is_taken_over_by_later_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By all products of these sizes, wherever their operands lie, on such a device."""
+    monkeypatch.setattr(kept_files, "_folder", lambda: tmp_path)
+    timed: list[int] = []
+
+    def choose(symbol: str, plan: dict[str, Any], weights: bytes) -> dict[str, Any]:
+        unknown = [step for step in plan["steps"] if "algorithm" not in step]
+        timed.append(len(unknown))
+        for step in unknown:
+            step["algorithm"] = f"{step['n']:x}"
+        return plan
+
+    cublas: Any = CublasToolchain()
+    monkeypatch.setattr(cublas, "create", choose)
+    monkeypatch.setattr(cublas, "unpack", lambda plan: ("", plan, b""))
+
+    def made(nodes: str, device: str = "H200") -> list[str]:
+        known = CudaProbe((CudaDevice(0, device, (9, 0), 1 << 37, 1 << 25, 13000),))
+        monkeypatch.setattr(cuda, "cuda_probe", lambda: known)
+        model = model_of("float[4,8] x", nodes, u=(8, 6), w=(6, 8), b=(8,))
+        (instance,) = cublas.instances(Target.cuda("sm_90a"), "float32")
+        operators = tuple(range(len(model.graph.operators)))
+        plan = cublas.compile(function_of(model, instance, operators, "candidate"))
+        return [step["algorithm"] for step in plan["steps"]]
+
+    assert made("p = MatMul(x, u) y = MatMul(p, w)") == ["6", "8"]
+    assert made("p = MatMul(x, u) q = MatMul(p, w) y = Add(q, b)") == ["6", "8"]
+    assert made("y = MatMul(x, u)") == ["6"]
+    assert made("y = MatMul(x, u)", device="H100") == ["6"]
+    assert timed == [2, 1, 0, 1]  # another epilogue and another device are other choices

@@ -23,15 +23,7 @@ from collage_engine.lowering.compile import compile_ahead, compile_function, has
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.executable import build_module
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.kernel_cache import (
-    compiled_kernels,
-    digest_of,
-    keep_kernel,
-    kernel_files,
-    read_kernel,
-    remove_least_used,
-    with_kernel_names,
-)
+from collage_engine.lowering.kernel_cache import compiled_kernels, with_kernel_names
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine import processes
 from collage_engine.model.importer import import_model
@@ -39,6 +31,14 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.runtime import kept_files
+from collage_engine.toolchains.runtime.kept_files import (
+    digest_of,
+    keep_kernel,
+    kernel_files,
+    read_kernel,
+    remove_least_used,
+)
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.artifact_cases import MNIST, cover_in_turn
 
@@ -47,7 +47,7 @@ from tests.support.artifact_cases import MNIST, cover_in_turn
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty folder of kernels."""
     monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path / "native"))
-    monkeypatch.setattr(kernel_cache, "_not_kept", {})
+    monkeypatch.setattr(kept_files, "_not_kept", {})
     return tmp_path / "native"
 
 
@@ -257,7 +257,7 @@ def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch, compiled: li
     def full(file: Path, content: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kernel_cache, "write_atomically", full)
+    monkeypatch.setattr(kept_files, "write_atomically", full)
     for _ in range(2):
         assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
     assert len(compiled) == 1
@@ -290,8 +290,8 @@ def test_the_least_recently_used_leave() -> None:
 
 def test_the_first_write_of_a_process_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     files = keep("abcd", 1000)
-    monkeypatch.setattr(kernel_cache, "MOST_BYTES", 4 * 1032)
-    monkeypatch.setattr(kernel_cache, "_looked", [])
+    monkeypatch.setattr(kept_files, "MOST_BYTES", 4 * 1032)
+    monkeypatch.setattr(kept_files, "_looked", [])
     keep_kernel(digest_of("e"), bytes(1000))
     assert [file.exists() for file in files] == [False, True, True, True]
 

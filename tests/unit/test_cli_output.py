@@ -24,7 +24,6 @@ from collage_engine.cli import output, print_run
 from collage_engine.cli.main import main
 from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing.progress import ProgressReport
-from collage_engine.lowering.kernel_cache import digest_of, keep_kernel
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
@@ -34,6 +33,7 @@ from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.store.store import Measurement, Store
 from collage_engine.support.text import csv_table, plain_cell, printable
+from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel
 from tests.support.graphs import operator
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record

@@ -38,6 +38,7 @@ class CublasToolchain(CudaToolchain):
     depends = ("collage_engine.partition.patterns",)
     wheels = ("nvidia-cublas", "nvidia-cublas-cu13")
     library_name = "libcublasLt.so.13"
+    choice = "algorithm"
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""

@@ -36,6 +36,7 @@ class CudnnToolchain(CudaToolchain):
     depends = ("collage_engine.partition.patterns",)
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
+    choice = "engine"
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""

@@ -49,6 +49,7 @@ class CutlassToolchain(CudaToolchain):
         pattern="dots",
     )
     depends = ("collage_engine.partition.patterns",)
+    choice = "kernel"
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib
 import importlib.metadata
+import json
 import re
 from collections.abc import Callable
 from functools import cache
@@ -39,6 +40,7 @@ from collage_engine.toolchains.runtime.builder import (
     header_version,
     wheel_version,
 )
+from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel, read_kernel
 from collage_engine.toolchains.runtime.places import blank
 from collage_engine.toolchains.runtime.products import Dialect
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
@@ -268,6 +270,8 @@ class CudaToolchain(CppToolchain):
     """Distributions that carry its library, the one to install first."""
     library_name: str = ""
     """The library's SONAME; empty: it has none beside its kernels."""
+    choice: str = ""
+    """The name, in a step of its plans, of what its runtime chooses by timing."""
 
     def library(self) -> Path:
         """Return the path of the library itself.
@@ -338,6 +342,38 @@ class CudaToolchain(CppToolchain):
             function.constant,
             function.instance.precision,
         )
+
+    def finish(self, function: Function, plan: dict[str, Any], weights: bytes) -> Any:
+        """Return the module of a function; what was chosen for such steps before is not timed anew.
+
+        A device times the dozen ways of each step when a module is made, and every cover that is
+        tried would repeat that.
+        """
+        names = [self._kept_as(step) for step in plan["steps"]]
+        kept = [read_kernel(name) for name in names]
+        for step, choice in zip(plan["steps"], kept, strict=True):
+            if choice is not None:
+                step[self.choice] = choice.decode()
+        module = super().finish(function, plan, weights)
+        if cuda_probe().devices and None in kept:
+            _, made, _ = self.unpack(module)
+            for name, step in zip(names, made["steps"], strict=True):
+                if self.choice in step:
+                    keep_kernel(name, str(step[self.choice]).encode())
+        return module
+
+    def _kept_as(self, step: dict[str, Any]) -> str:
+        """Return the name under which the choice for a step is kept on this machine's device."""
+
+        def what(value: Any) -> Any:
+            """Leave out names, and where operands lie."""
+            if not isinstance(value, dict):
+                return value
+            return {k: what(v) for k, v in value.items() if k not in ("name", "where", "at")}
+
+        devices = [device.record().fingerprint for device in cuda_probe().devices[:1]]
+        parts = (self.choice, self.version(), *devices, json.dumps(what(step), sort_keys=True))
+        return digest_of("choice", self.name, *parts)
 
     def dry_plan(self, graph: DataflowGraph, nodes: OperatorSet) -> dict[str, Any]:
         """Return the plan of some calls, made from the shapes of their weights only.
