@@ -104,8 +104,9 @@ def _print_measured(run: Run, placement: Placement) -> None:
     _print_latencies(run)
     _print_objective(run)
     say()
-    if run.objective == "latency" and placement.estimated_us is not None:
-        say(as_sentence(estimate_text(placement)))
+    expected = estimate_text(placement)
+    if run.objective == "latency" and expected:
+        say(as_sentence(expected))
     if clocks := clocks_text(run.machine):
         say(f"Processor clocks at the beginning and the end: {clocks}")
     for line in fact_lines(

@@ -101,6 +101,7 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert "Expected" not in said  # its one partition takes what was measured
     assert "\x1b" not in said
     assert all(line == line.rstrip() for line in said.splitlines())
+    assert "." not in said.splitlines(), "an empty sentence"
 
 
 def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
