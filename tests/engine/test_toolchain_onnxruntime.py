@@ -24,6 +24,7 @@ from tests.support.toolchain_cases import (
     whole,
 )
 from tests.support.toolchain_models import MODELS, X, small_net
+from tests.support.written import written
 
 F32 = np.float32
 
@@ -168,3 +169,22 @@ def test_other_thread_counts_get_their_own_pool() -> None:
     assert done.stdout.strip().splitlines()[-1] == str(
         ([True, True, False, False, False], [0, 2, 1, 0])
     )[1:-1].replace("], [", "] [")
+
+
+@pytest.mark.parametrize(
+    ("model", "refused"),
+    [
+        ("(int32[2,4] x) => (y) { y = ReduceSum(x, axis) }", True),
+        ("(int32[2,4] x) => (y) { y = ReduceProd<axes=[1]>(x) }", True),
+        ("(int32[4] x) => (y) { y = Pow(x, x) }", True),
+        ("(int64[2,4] x) => (y) { y = ReduceSum(x, axis) }", True),
+        ("(int32[2,4] x) => (y) { y = ReduceMean<axes=[1]>(x) }", False),
+        # A mask's count is a float in the end: it is taken to be small.
+        ("(int32[2,4] x) => (y) { n = ReduceSum(x, axis) y = Cast<to=1>(n) }", False),
+    ],
+)
+def test_sums_of_whole_numbers_that_saturate_are_refused(toolchain, model, refused):
+    graph = imported(written(model, {"axis": np.int64([1])}, opset=17)).graph
+    instance = default_instance(toolchain)
+    said = [toolchain.supports(graph, i, instance) for i in graph.operators]
+    assert any(reason is not None and "float64" in reason for reason in said) == refused

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.graph import OperatorNumber
@@ -48,13 +49,12 @@ if TYPE_CHECKING:
     import numpy as np
     from onnx import ModelProto
 
-    from collage_engine.model.whole_numbers import WholeNumbers
     from collage_engine.records.graph import Node
     from collage_engine.records.placement import Layer, Profile
     from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
 IN_FLOAT64 = ("mean", "power", "prod", "sum")
-"""Relax operators that ONNX Runtime 1.32 computes in float64 where they are of int64 (seen)."""
+"""Relax operators of int32 and int64 that ONNX Runtime 1.32 computes in float64 (seen)."""
 FLOAT64 = 2**53
 """The largest magnitude up to which float64 holds all whole numbers."""
 
@@ -128,15 +128,16 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return super().supports(graph, index, instance)
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
-        """Implement ``OnnxFedToolchain.inexact``: some kernels of int64 compute in float64."""
-        kinds = [kind.dtype for kind in node.types]
-        if node.op not in IN_FLOAT64 or not set(kinds) & {"int64", "uint64"}:
+        """Implement ``OnnxFedToolchain.inexact``: some kernels of whole numbers are of float64."""
+        if node.op not in IN_FLOAT64 or not is_whole(node.type):
             return None
-        if max(*numbers.operands(node, bounds), numbers.result(node, bounds)) <= FLOAT64:
+        if max(*numbers.operands(node, bounds), numbers.result(node, bounds)) <= min(
+            FLOAT64, most(node.type)
+        ):
             return None
         return (
-            f"ONNX Runtime computes {onnx_type(node.op)} of {kinds[0]} in float64, which holds "
-            "whole numbers up to 2^53"
+            f"ONNX Runtime computes {onnx_type(node.op)} of {node.type.dtype} in float64, which "
+            "holds whole numbers up to 2^53; what leaves the type does not wrap around"
         )
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
