@@ -111,7 +111,7 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
         cut=("nodes", "rules"),
     )
     for c in candidates:
-        cost = time_text(c.cost.median_us) if c.cost.usable else c.cost.state
+        cost = time_text(c.cost.us) if c.cost.usable else c.cost.state
         formats = border_words(c.takes, c.gives)
         made.add(
             toolchain_title(c.instance.id),

@@ -270,7 +270,7 @@ def candidate_table(document: Document, run: Run) -> Table:
             "low_us": cost.low_us,
             "high_us": cost.high_us,
             "repeats": cost.count,
-            "expected_us": cost.median_us,
+            "expected_us": cost.us,
             "isolated_us": isolated_us(cost),
             "last_run_us": part.in_place_us if part else None,
             "reason": cost.reason,

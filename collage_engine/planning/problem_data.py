@@ -71,7 +71,7 @@ class ProblemData:
         """
         usable = [c for c in self.candidates if self.costs.cost(c.id).state != "invalid"]
         equal = Cost(state="measured", median_us=1.0)
-        costs = CostTable(isolated={c.id: equal for c in usable})
+        costs = CostTable({c.id: equal for c in usable})
         return self.with_constants(FREE).with_candidates(usable, costs)
 
     def records(self) -> list[CandidateRecord]:

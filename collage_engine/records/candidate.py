@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Literal
 
 import msgspec
@@ -21,8 +20,8 @@ InModelSource = Literal["seen", "predicted"]
 class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Time of one call in microseconds, from hot repeats on recorded activations.
 
-    ``median_us``, ``low_us`` (20th percentile) and ``high_us`` (80th) are set when measured. An
-    invalid cost is infinite and always carries a ``reason``.
+    ``median_us``, ``low_us`` (20th percentile) and ``high_us`` (80th) are set when it was measured
+    by itself. An invalid cost is infinite and always carries a ``reason``.
     """
 
     state: CostState = "unknown"
@@ -38,11 +37,10 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     measured_at: str | None = None
     """ISO 8601, UTC."""
     from_store: bool = False
-    alone_us: Figure | None = None
-    """Where the times are those within a whole model (``in_place``): the isolated median; None:
-    it was never measured by itself."""
-    in_place: Literal["", "seen", "predicted"] = ""
-    """Whether the times are those within a whole model, seen there or predicted from what was."""
+    in_model_us: Positive | None = None
+    """The time within a whole model; None: it is not known."""
+    in_model: Literal["", "seen", "predicted"] = ""
+    """Whether that was seen there, or predicted from costs that were."""
 
     @property
     def usable(self) -> bool:
@@ -54,63 +52,25 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Return why a cost out of a file cannot be used; None: it can."""
         if self.state == "invalid" and not self.reason:
             return "it is invalid without a reason"
-        if self.state == "measured" and self.median_us is None:
+        if self.state == "measured" and self.us is None:
             return "it is measured without a time"
         return None
 
-    def in_model(self, us: float, source: InModelSource) -> Cost:
-        """Return this cost as it is within a whole model.
-
-        Args:
-            us: The median within the model, in microseconds.
-            source: Whether ``us`` was seen there or predicted.
-
-        Returns:
-            A cost with the median ``us`` whose spread is that of the isolated repeats, in
-            proportion. An unmeasured cost is returned as it is.
-        """
-        isolated = self.isolated()
-        if isolated.median_us is None:
-            return self
-        scaled = isolated.scaled(us / isolated.median_us)
-        return msgspec.structs.replace(
-            scaled, median_us=us, alone_us=isolated.median_us, in_place=source
-        )
-
-    def in_model_like(self, known: Cost) -> Cost:
-        """Return this isolated cost as one within the model, as an older one of the same work was.
-
-        Args:
-            known: The older cost. Where it is one within a model, the ratio of its two medians
-                is applied to this cost; where it is not, this cost is returned as it is.
-        """
-        if not known.in_place or not known.alone_us or not self.usable or self.in_place:
-            return self
-        factor = (known.median_us or 0.0) / known.alone_us
-        return self.in_model((self.median_us or 0.0) * factor, known.in_place)
-
-    def isolated(self) -> Cost:
-        """Return this cost as it was measured by itself."""
-        if self.alone_us is None or not self.median_us:
-            return self
-        scaled = self.scaled(self.alone_us / self.median_us)
-        return msgspec.structs.replace(scaled, median_us=self.alone_us, alone_us=None, in_place="")
-
-    def scaled(self, factor: float) -> Cost:
-        """Return this cost with its times multiplied by a factor."""
-        return msgspec.structs.replace(
-            self,
-            median_us=None if self.median_us is None else self.median_us * factor,
-            low_us=None if self.low_us is None else self.low_us * factor,
-            high_us=None if self.high_us is None else self.high_us * factor,
-        )
-
     @property
-    def us(self) -> float:
-        """Return the median in microseconds; infinite when invalid, NaN when unknown."""
-        if self.state == "invalid":
-            return float("inf")
-        return float("nan") if self.median_us is None else self.median_us
+    def us(self) -> float | None:
+        """Return the time that a search uses: within the model where known, else isolated."""
+        return self.median_us if self.in_model_us is None else self.in_model_us
+
+    def after(self, known: Cost) -> Cost:
+        """Return this isolated cost with the time within the model that an older one has.
+
+        Args:
+            known: The older cost of the same work. Its two times give the ratio.
+        """
+        if not (known.in_model_us and known.median_us and self.median_us) or self.in_model:
+            return self
+        us = self.median_us * known.in_model_us / known.median_us
+        return msgspec.structs.replace(self, in_model_us=us, in_model=known.in_model)
 
 
 UNKNOWN = Cost()
@@ -188,40 +148,25 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class CostTable:
-    """Isolated costs and costs within the model of candidates, each by candidate id.
+    """Costs by candidate id; a candidate without an entry is unmeasured.
 
     A table never changes; the methods ``with_…`` return another one.
     """
 
-    isolated: Mapping[str, Cost] = field(default_factory=dict)
-    """Costs measured by themselves. A candidate without an entry is unmeasured."""
-    in_model: Mapping[str, Cost] = field(default_factory=dict)
-    """Costs within a whole model, of candidates where they are known; one whose isolated cost is
-    measured anew counts in proportion."""
-
-    @cached_property
-    def _effective(self) -> dict[str, Cost]:
-        found = dict(self.isolated)
-        for name, within in self.in_model.items():
-            if name in found:
-                found[name] = found[name].in_model_like(within)
-        return found
+    costs: Mapping[str, Cost] = field(default_factory=dict)
 
     def cost(self, candidate: str) -> Cost:
-        """Return the cost that a search uses: within the model where known, else isolated."""
-        return self._effective.get(candidate, UNKNOWN)
-
-    def isolated_cost(self, candidate: str) -> Cost:
-        """Return the cost as it was measured by itself."""
-        return self.isolated.get(candidate, UNKNOWN)
+        """Return what is known of a candidate's cost."""
+        return self.costs.get(candidate, UNKNOWN)
 
     def known(self, candidate: str) -> bool:
         """Tell whether the candidate was measured, be it found invalid."""
-        return self.isolated_cost(candidate).state != "unknown"
+        return self.cost(candidate).state != "unknown"
 
     def with_isolated(self, costs: Mapping[str, Cost]) -> CostTable:
         """Return this table with other isolated costs of some candidates, by id."""
-        return replace(self, isolated={**self.isolated, **costs})
+        new = {name: cost.after(self.cost(name)) for name, cost in costs.items()}
+        return CostTable({**self.costs, **new})
 
     def with_measured(
         self, candidates: Iterable[Candidate], by_key: Mapping[str, Cost]
@@ -229,9 +174,13 @@ class CostTable:
         """Return the table with costs by measurement key: equal work has the same cost."""
         return self.with_isolated({c.id: by_key[c.key] for c in candidates if c.key in by_key})
 
-    def with_in_model(self, costs: Mapping[str, Cost]) -> CostTable:
-        """Return this table with these costs within the model and no others."""
-        return replace(self, in_model=dict(costs))
+    def with_in_model(self, times: Mapping[str, tuple[float, InModelSource]]) -> CostTable:
+        """Return this table with these times within the model, in microseconds, and no others."""
+        found = {}
+        for name, cost in self.costs.items():
+            us, source = times.get(name, (None, ""))
+            found[name] = msgspec.structs.replace(cost, in_model_us=us, in_model=source)
+        return CostTable(found)
 
 
 _CANDIDATE_FIELDS = Candidate.__struct_fields__
@@ -250,7 +199,4 @@ def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[Candid
 
 def table_of(records: Sequence[CandidateRecord]) -> CostTable:
     """Return the costs that rows of a document hold."""
-    return CostTable(
-        isolated={r.id: r.cost.isolated() for r in records if r.cost != UNKNOWN},
-        in_model={r.id: r.cost for r in records if r.cost.in_place},
-    )
+    return CostTable({r.id: r.cost for r in records})

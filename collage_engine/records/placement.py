@@ -466,7 +466,7 @@ def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
         config=dict(candidate.instance.config),
         nodes=candidate.nodes,
         onnx_nodes=(),
-        estimated_us=candidate.cost.median_us if candidate.cost.usable else None,
+        estimated_us=candidate.cost.us if candidate.cost.usable else None,
         takes=candidate.takes,
         gives=candidate.gives,
         precision=candidate.instance.precision,

@@ -59,7 +59,7 @@ def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemDa
     if built is None:
         return data
     seen = {
-        built.parts[k].id: Cost(state="measured", median_us=us, in_place="seen")
+        built.parts[k].id: Cost(state="measured", in_model_us=us, in_model="seen")
         for k, us in race_result.in_model_us.items()
         if not data.costs.cost(built.parts[k].id).usable
     }

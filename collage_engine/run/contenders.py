@@ -137,12 +137,12 @@ def _sort_key(
     optimise whole models and are ready soon, before what TVM compiles kernel by kernel; last the
     secondary ones.
     """
-    costs = [data.costs.isolated_cost(candidate.id) for candidate in contender.cover]
+    costs = [data.costs.cost(candidate.id) for candidate in contender.cover]
     known = all(cost.usable for cost in costs)
     return (
         not contender.eligible and contender.kind != "user",
         not known,
-        sum(cost.us for cost in costs) if known else 0.0,
+        sum(cost.median_us or 0.0 for cost in costs) if known else 0.0,
         is_secondary(contender),
         _preparation(contender, menu),
     )

@@ -82,7 +82,7 @@ def _asked_for(
         reason = _refusal(graph, source, operators)
         if reason is not None:
             made = make_candidate(graph, source.instance, operators, rule="asked for")
-            refused += records_of([made], CostTable(isolated={made.id: invalid(reason)}))
+            refused += records_of([made], CostTable({made.id: invalid(reason)}))
             continue
         supported += (
             make_candidate(

@@ -243,7 +243,7 @@ class MeasurementPlanner:
     def _learn(self, candidates: Iterable[Candidate]) -> None:
         """Have the estimates rest on the isolated costs of these candidates, too."""
         for candidate in candidates:
-            cost = self.data.costs.isolated_cost(candidate.id)
+            cost = self.data.costs.cost(candidate.id)
             if cost.usable and cost.median_us is not None:
                 timed = Timed(candidate.instance.id, candidate.nodes, cost.median_us)
                 self._estimates.learn(timed)

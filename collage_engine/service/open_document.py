@@ -251,7 +251,7 @@ class OpenDocument:
 
             def joined(c: CandidateRecord) -> CandidateRecord:
                 known = held.get(c.id, c).cost
-                cost = by_key.get(c.key, c.cost).in_model_like(known)
+                cost = by_key.get(c.key, c.cost).after(known)
                 return msgspec.structs.replace(c, cost=cost)
 
             merged = held | {c.id: c for c in fresh}

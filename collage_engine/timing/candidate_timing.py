@@ -119,7 +119,7 @@ class Measuring:
             candidates: Candidates that were not counted before.
             costs: What is known of their costs.
         """
-        known = {c.key: costs.isolated_cost(c.id) for c in candidates if costs.known(c.id)}
+        known = {c.key: costs.cost(c.id) for c in candidates if costs.known(c.id)}
         stored = sum(cost.from_store for cost in known.values())
         distinct = len({candidate.key for candidate in candidates})
         self.counts = replace(

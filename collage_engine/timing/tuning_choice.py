@@ -77,7 +77,7 @@ def promising(
     )
     cover = set(solve(replace(problem, candidates=hoped)).cover or ())
     chosen = [c for c in known.values() if c.id in cover and c.id in tunable]
-    return sorted(chosen, key=lambda c: -(costs.cost(c.id).median_us or 0.0))
+    return sorted(chosen, key=lambda c: -(costs.cost(c.id).us or 0.0))
 
 
 def ranked(
@@ -106,7 +106,7 @@ def ranked(
             record = records.get(task.workload)
             if whole and not (record is not None and record.complete):
                 by_workload[task.workload] = task
-                us = (costs.cost(candidate.id).median_us or 0.0) * task.weight / whole
+                us = (costs.cost(candidate.id).us or 0.0) * task.weight / whole
                 scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
-from collage_engine.records.candidate import CostTable
+from collage_engine.records.candidate import CostTable, InModelSource
 from collage_engine.support.text import counted
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
@@ -145,27 +145,23 @@ def corrected_costs(
     moved = cache(lambda nodes: moved_bytes(graph, nodes))
     known: dict[str, PartitionWork] = {}
     for candidate in data.candidates:
-        cost = data.costs.isolated_cost(candidate.id)
-        if best_us > 0 and cost.usable and cost.us > 0:
+        isolated_us = data.costs.cost(candidate.id).median_us
+        if best_us > 0 and isolated_us:
             weights, values = moved(candidate.nodes)
             known[candidate.id] = PartitionWork(
                 toolchain=candidate.instance.toolchain,
-                isolated_us=cost.us,
+                isolated_us=isolated_us,
                 weight_bytes=weights,
                 value_bytes=values,
-                share=min(1.0, cost.us / best_us),
+                share=min(1.0, isolated_us / best_us),
             )
     seen_us = {name: statistics.median(us) for name, us in seen.items() if name in known}
     if not seen_us:
         return None
     model = fit([(known[name], us) for name, us in seen_us.items()])
-    within = {
-        name: data.costs.isolated_cost(name).in_model(seen_us[name], "seen")
-        if name in seen_us
-        else data.costs.isolated_cost(name).in_model(
-            one.isolated_us + model.added_us(one), "predicted"
-        )
+    times: dict[str, tuple[float, InModelSource]] = {
+        name: (one.isolated_us + model.added_us(one), "predicted")
         for name, one in known.items()
-        if name in seen_us or one.share < 1.0
+        if one.share < 1.0
     }
-    return data.costs.with_in_model(within)
+    return data.costs.with_in_model(times | {name: (us, "seen") for name, us in seen_us.items()})

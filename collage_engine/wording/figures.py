@@ -56,8 +56,7 @@ TIMES_FROM = 1.5
 
 def isolated_us(cost: Cost) -> float | None:
     """Return the isolated cost in µs; None where it is not known."""
-    alone = cost.isolated()
-    return alone.median_us if cost.usable and not alone.in_place else None
+    return cost.median_us if cost.usable else None
 
 
 # -- sums ------------------------------------------------------------------------------

@@ -213,10 +213,8 @@ def left_to_win(
     known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
     for each in candidates:
         taken = known.get(frozenset(each.nodes))
-        if taken is not None and each.cost.usable and each.cost.median_us is not None:
-            taken[each.instance.id] = min(
-                each.cost.median_us, taken.get(each.instance.id, math.inf)
-            )
+        if taken is not None and each.cost.us is not None:
+            taken[each.instance.id] = min(each.cost.us, taken.get(each.instance.id, math.inf))
     for other in others:
         for found in placement_differences(layered, by_layer(other)) if other.layers else ():
             if found.operators in known:  # it was timed in the model, as the placement was

@@ -38,15 +38,14 @@ def cost_tip(cost: Cost) -> str:
     if cost.state == "unknown":
         return "Not measured yet"
     lines = []
-    if cost.in_place:
+    if cost.in_model:
         source = (
-            "measured in whole placements" if cost.in_place == "seen" else "predicted from them"
+            "measured in whole placements" if cost.in_model == "seen" else "predicted from them"
         )
-        lines.append(f"{time_text(cost.median_us)} {EXPECTED}, {source}")
-    alone = cost.alone_us if cost.in_place else cost.median_us
-    if alone is not None:
+        lines.append(f"{time_text(cost.in_model_us)} {EXPECTED}, {source}")
+    if cost.median_us is not None:
         repeats = counted(cost.count, "repeat")
-        lines.append(f"{time_text(alone)} {ISOLATED}, the median of {repeats}")
+        lines.append(f"{time_text(cost.median_us)} {ISOLATED}, the median of {repeats}")
     if cost.low_us is not None and cost.high_us is not None:
         lines.append(f"20th–80th percentile {time_text(cost.low_us)} – {time_text(cost.high_us)}")
     if cost.max_rel_error is not None:
@@ -78,7 +77,7 @@ def partition_text(placement: Placement, partition: Partition, cost: Cost) -> st
     if placement.layers:
         return f"{time_text(us)} in the {LAST_RUN}"
     text = f"{time_text(us)} {EXPECTED}"
-    if alone_us is not None and cost.in_place and cost.median_us == us:
+    if alone_us is not None and cost.in_model and cost.us == us:
         return f"{text} ({time_text(alone_us)} {ISOLATED})"
     return text
 

@@ -98,10 +98,10 @@ def test_costs_are_those_within_the_model(placed):
     """What was seen in covers that ran, or is predicted from it; none without having looked."""
     _, _, session = placed
     costs = [c.cost for c in load_session(session).candidates if c.cost.usable]
-    seen = [cost for cost in costs if cost.in_place == "seen"]
-    predicted = [cost for cost in costs if cost.in_place == "predicted"]
-    assert seen and predicted and all((cost.alone_us or 0) > 0 for cost in seen + predicted)
-    assert all((cost.median_us or 0) >= (cost.alone_us or 0) * 0.999 for cost in predicted)
+    seen = [cost for cost in costs if cost.in_model == "seen"]
+    predicted = [cost for cost in costs if cost.in_model == "predicted"]
+    assert seen and predicted and all((cost.median_us or 0) > 0 for cost in seen + predicted)
+    assert all((cost.us or 0) >= (cost.median_us or 0) * 0.999 for cost in predicted)
 
 
 def test_the_second_run_measures_nothing_anew_and_joins_the_session(placed, cache, tmp_path):

@@ -11,7 +11,7 @@ from collage_engine.wording.figures import isolated_us
 from collage_gui.panels.candidates import cost_tip, partition_text
 
 ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)
-IN_MODEL = ISOLATED.in_model(15.0, "seen")
+IN_MODEL = msgspec.structs.replace(ISOLATED, in_model_us=15.0, in_model="seen")
 PARTITION = Partition(
     id="p0",
     candidate="c",
@@ -28,7 +28,9 @@ def test_tips_tell_isolated_costs_from_in_model_costs() -> None:
     lines = cost_tip(IN_MODEL).splitlines()
     assert lines[0] == "15.0 µs expected in this model, measured in whole placements"
     assert lines[1] == "10.0 µs isolated, the median of 1 repeat"
-    assert "predicted from them" in cost_tip(ISOLATED.in_model(15.0, "predicted"))
+    assert "predicted from them" in cost_tip(
+        msgspec.structs.replace(IN_MODEL, in_model="predicted")
+    )
     assert cost_tip(invalid("it crashed")) == "Invalid: it crashed"
     assert (isolated_us(ISOLATED), isolated_us(IN_MODEL)) == (10.0, 10.0)
 
@@ -62,7 +64,9 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     chosen = document.placement.shown.placement.partitions[0].candidate
     d.until(lambda: document.costs.of(chosen).usable)
     cost = document.costs.of(chosen)
-    document.costs.by_candidate[chosen] = cost.in_model(3 * isolated_us(cost), "seen")
+    document.costs.by_candidate[chosen] = msgspec.structs.replace(
+        cost, in_model_us=3 * isolated_us(cost), in_model="seen"
+    )
     document.costs.changed.emit()
     panel.table.horizontalHeader().actions()[0].trigger()
     assert not panel.table.isColumnHidden(isolated)
@@ -73,4 +77,4 @@ def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
     assert any(float(text) > 0 for text in others - {"–"}), "isolated costs stand for all"
     parts = page.panels.partitions.model
     at = [column.title for column in parts.columns].index("Time")
-    assert "else what is expected" in parts.headerData(at, horizontal, tip)
+    assert "isolated cost" in parts.headerData(at, horizontal, tip)

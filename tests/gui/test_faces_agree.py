@@ -198,7 +198,7 @@ def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
             title: column.value(rows[each.id])
             for title, column in zip(titles, model.columns, strict=True)
         }
-        assert values["Here"] == each.cost.median_us
+        assert values["Here"] == each.cost.us
         assert values["Isolated"] == figures.isolated_us(each.cost)
 
 

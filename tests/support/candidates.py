@@ -22,7 +22,7 @@ from collage_engine.records.settings import RunSettings
 
 def row(candidate: Candidate, cost: Cost, **changes: Any) -> CandidateRecord:
     """Returns a candidate joined with a cost, as documents hold it."""
-    (joined,) = records_of([candidate], CostTable(isolated={candidate.id: cost}))
+    (joined,) = records_of([candidate], CostTable({candidate.id: cost}))
     return msgspec.structs.replace(joined, **changes)
 
 

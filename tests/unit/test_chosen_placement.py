@@ -32,7 +32,7 @@ def data(*measured: float | None) -> ProblemData:
     return ProblemData(
         graph=chain("a", "b", "c").record,
         candidates=PARTS,
-        costs=CostTable(isolated=costs),
+        costs=CostTable(costs),
         constants={"launch": LAUNCH_US},
         pins=(),
         settings=RunSettings(),

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import pytest
 
-from collage_engine.records.candidate import Cost, invalid
+from collage_engine.records.candidate import Cost, CostTable, invalid
 from collage_engine.records.format import pair_name
 from collage_engine.timing.chain_bench import (
     constants_from,
@@ -65,11 +65,15 @@ MEASURED = Cost(
 
 
 def test_what_is_measured_anew_keeps_its_place():
-    fresh = Cost(state="measured", median_us=20.0)
-    assert fresh.in_model_like(MEASURED) == fresh
-    assert fresh.in_model_like(MEASURED.in_model(15.0, "predicted")).median_us == 30.0
-    refused = invalid("it crashed")
-    assert refused.in_model_like(MEASURED.in_model(15.0, "seen")) == refused
+    fresh, refused = Cost(state="measured", median_us=20.0), invalid("it crashed")
+    costs = CostTable({"a": MEASURED, "b": MEASURED, "c": MEASURED})
+    costs = costs.with_in_model({"b": (15.0, "predicted"), "c": (15.0, "seen")})
+    assert (costs.cost("a").us, costs.cost("b").us) == (10.0, 15.0)
+    again = costs.with_isolated({"a": fresh, "b": fresh, "c": refused})
+    assert again.cost("a") == fresh and again.cost("c") == refused
+    assert (again.cost("b").median_us, again.cost("b").us) == (20.0, 30.0)
+    assert again.cost("b").in_model == "predicted"
+    assert again.with_in_model({}).cost("b") == fresh
 
 
 ALONE = {"tvm": 5.0, "ort": 7.0, "dnn": 3.0}

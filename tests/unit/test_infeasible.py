@@ -115,7 +115,7 @@ def data_of(**costs: Cost) -> ProblemData:
     return ProblemData(
         graph=chain("nn.relu", "nn.prelu").record,
         candidates=(FIRST, SECOND, BOTH),
-        costs=CostTable(isolated={known[name].id: cost for name, cost in costs.items()}),
+        costs=CostTable({known[name].id: cost for name, cost in costs.items()}),
         constants={},
         pins=(),
         settings=RunSettings(),

@@ -14,6 +14,7 @@ from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.planning.problem_data import ProblemData
 from collage_engine.records.answers import RunUpdate
+from collage_engine.records.candidate import CostTable
 from collage_engine.records.placement import Run
 from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.run.task import RunTask
@@ -83,9 +84,8 @@ def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
     if previous is None:
         return data
     known = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
-    isolated = {n: cost.isolated() for n, cost in known.items() if not data.costs.known(n)}
-    within = {name: cost for name, cost in known.items() if cost.in_place}
-    return data.with_costs(data.costs.with_isolated(isolated).with_in_model(within))
+    since = {n: cost for n, cost in data.costs.costs.items() if data.costs.known(n)}
+    return data.with_costs(CostTable(known).with_isolated(since))
 
 
 @dataclass(eq=False)

@@ -211,7 +211,7 @@ def with_trial_costs(
     for outcome in in_one if any(one.contender.eligible for one in in_one) else ran:
         for part in outcome.contender.cover:
             us = outcome.partitions_us.get(part.id, 0.0)
-            known, is_whole = data.costs.isolated_cost(part.id), outcome in in_one
+            known, is_whole = data.costs.cost(part.id), outcome in in_one
             if us > 0 and part.id not in costs and replaces(us, known, is_whole):
                 costs[part.id] = _cost(outcome, us, is_whole)
                 tried[part.id] = data.by_id.get(part.id, part)
@@ -232,7 +232,8 @@ def replaces(us: float, known: Cost, is_whole: bool) -> bool:
         is_whole: Whether the partition was the whole model, so that both are times of the same
             work.
     """
-    return known.state == "unknown" or (is_whole and known.usable and us < known.us)
+    known_us = known.median_us
+    return known.state == "unknown" or (is_whole and known_us is not None and us < known_us)
 
 
 def _cost(outcome: ContenderResult, us: float, is_whole: bool) -> Cost:
