@@ -309,11 +309,12 @@ class Race:
 
     # ------------------------------------------------------------------ the end
 
-    def finish(self, on_progress: OnProgress = _silent) -> RaceResult:
+    def finish(self, on_progress: OnProgress = _silent, *, others: bool = True) -> RaceResult:
         """Choose the winner and time it afresh, as far as there is time.
 
         Args:
             on_progress: Is called before each step.
+            others: Whether the layers of toolchains that did not win are timed, too.
 
         Raises:
             ToolchainError: No placement could be built and run with right numbers.
@@ -337,7 +338,8 @@ class Race:
             winner = self.standings.choose()
         if winner.fresh_us:
             winner.layers = self._where_time_goes(winner)
-            self._profile_others(winner)
+            if others:
+                self._profile_others(winner)
         return self.standings.result(winner)
 
     def _run_last_rounds(self, on_progress: OnProgress) -> None:

@@ -72,7 +72,7 @@ def confirm_winner(
         _enter(race, data, covers, others, report)
         if quick:
             race.clock.ends_at = min(race.clock.ends_at, time.monotonic() + QUICK_S)
-        result = race.finish(report.progress)
+        result = race.finish(report.progress, others=not quick)
         winner, said = result.winner.contender, result.winner.contender.title
         if winner.kind == "collage":
             said = f"Collage's placement in {counted(len(winner.cover), 'partition')}"
