@@ -50,61 +50,29 @@ class NodeArg(NamedTuple):
     shape: list[int | str | None]
 
 
-class ModelMeta:
-    """What ``get_modelmeta`` of a session returns, by the names that ONNX Runtime gives.
-
-    Args:
-        about: What an artifact's manifest says of its model.
-    """
-
-    def __init__(self, about: dict[str, Any]) -> None:
-        self.custom_metadata_map: dict[str, str] = dict(about["metadata"])
-        self.__dict__.update(about.get("header", {}))
-
-
 class Placement:
-    """A placement that stands for a session, and what the session would be made of.
+    """A placement that stands for a session.
 
     Args:
         folder: The artifact.
-        arguments: Those of the session's constructor, by name.
-        other: Runs the model's own file, for sizes that the artifact has not.
+        other: Runs the session that the program asked for, at sizes that the artifact has not.
     """
 
-    def __init__(self, folder: Path, arguments: dict[str, Any], other: Any) -> None:
+    def __init__(self, folder: Path, other: Any) -> None:
         import threading
+        from types import SimpleNamespace
 
         self.folder = folder
-        self.model = _loader().load(folder, other=other)
-        self.arguments: dict[str, Any] | None = arguments
-        """None: the session is loaded, too."""
         self.turn = threading.RLock()
-        self.has_warned = False
-        self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """Return what the artifact says of the model's file."""
-        found: dict[str, Any] = self.model.manifest["model"]
-        return found
-
-    @property
-    def providers(self) -> list[str]:
-        """Return the execution providers that a session on the same device has."""
+        self.model = _loader().load(folder, other=other)
+        about = self.model.manifest["model"]
+        self.meta = SimpleNamespace(custom_metadata_map=about["metadata"], **about["header"])
+        self.inputs = [_node(value, about["sizes"]) for value in self.model.inputs]
+        self.outputs = [_node(value, about["sizes"]) for value in self.model.outputs]
         on_host = self.model.manifest["device"] == "cpu"
-        return [*([] if on_host else ["CUDAExecutionProvider"]), "CPUExecutionProvider"]
-
-    def values(self, which: str) -> list[NodeArg]:
-        """Return the "inputs" or "outputs", with the sizes that the model's file leaves open."""
-        sizes = self.about["sizes"]
-        return [
-            NodeArg(
-                value.name,
-                f"tensor({SHORT_TYPES.get(value.dtype, value.dtype)})",
-                list(sizes.get(value.name, value.shape or ())),
-            )
-            for value in getattr(self.model, which)
-        ]
+        self.providers = [*([] if on_host else ["CUDAExecutionProvider"]), "CPUExecutionProvider"]
+        self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
+        self.has_warned = False
 
     def run(self, wanted: Any, feeds: Any) -> list[Any]:
         """Run on inputs by name; texts are objects, as sessions return them."""
@@ -112,6 +80,12 @@ class Placement:
         if self.has_texts:
             return [each.astype(object) if each.dtype.kind in "SU" else each for each in outputs]
         return outputs
+
+
+def _node(value: Any, sizes: dict[str, Any]) -> NodeArg:
+    """Describe an input or output, with the sizes that the model's file leaves open."""
+    shape = list(sizes.get(value.name, value.shape or ()))
+    return NodeArg(value.name, f"tensor({SHORT_TYPES.get(value.dtype, value.dtype)})", shape)
 
 
 def _loader() -> Any:
@@ -217,42 +191,31 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
     _placement: Placement | None = None
     _recorder: Recorder | None = None
 
-    def __init__(
-        self,
-        path_or_bytes: Any,
-        sess_options: Any = None,
-        providers: Any = None,
-        provider_options: Any = None,
-        **more: Any,
-    ) -> None:
-        arguments = {
-            "path_or_bytes": path_or_bytes,
-            "sess_options": sess_options,
-            "providers": providers,
-            "provider_options": provider_options,
-            **more,
-        }
+    _arguments: tuple[Any, Any] | None = None
+    """Those of a session that is loaded when the placement lacks something."""
+
+    def __init__(self, path_or_bytes: Any, *more: Any, **named: Any) -> None:
         digest = _digest(path_or_bytes)
         folder = _listed().get(digest)
-        if folder is not None:
-            own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
-            self._placement = Placement(folder, arguments, lambda feeds: own()(feeds))
+        if folder is None:
+            super().__init__(path_or_bytes, *more, **named)
         else:
-            super().__init__(**arguments)
+            own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
+            self._arguments = (path_or_bytes, *more), named
+            self._placement = Placement(folder, lambda feeds: own()(feeds))
         if digest and os.environ.get(RECORD):
             self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
 
     def __getattr__(self, name: str) -> Any:
         """Load the session that the program asked for, where a placement lacks something."""
-        placed = self._placement
-        if placed is not None:
-            with placed.turn:
-                arguments, placed.arguments = placed.arguments, None
+        if self._placement is not None:
+            with self._placement.turn:
+                arguments, self._arguments = self._arguments, None
                 if arguments is not None:
                     try:
-                        super().__init__(**arguments)
+                        super().__init__(*arguments[0], **arguments[1])
                     except BaseException:
-                        placed.arguments = arguments
+                        self._arguments = arguments
                         raise
         return object.__getattribute__(self, name)
 
@@ -289,20 +252,16 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         return super().run(None, feeds)
 
     def get_inputs(self) -> Any:
-        placed = self._placement
-        return super().get_inputs() if placed is None else placed.values("inputs")
+        return self._placement.inputs if self._placement else super().get_inputs()
 
     def get_outputs(self) -> Any:
-        placed = self._placement
-        return super().get_outputs() if placed is None else placed.values("outputs")
+        return self._placement.outputs if self._placement else super().get_outputs()
 
     def get_modelmeta(self) -> Any:
-        placed = self._placement
-        return super().get_modelmeta() if placed is None else ModelMeta(placed.about)
+        return self._placement.meta if self._placement else super().get_modelmeta()
 
     def get_providers(self) -> Any:
-        placed = self._placement
-        return super().get_providers() if placed is None else placed.providers
+        return self._placement.providers if self._placement else super().get_providers()
 
     def io_binding(self) -> Any:
         self._refuse("io_binding")
