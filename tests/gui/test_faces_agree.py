@@ -13,7 +13,7 @@ from rich.console import Console
 from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing.report import render
-from collage_engine.planning.explanation import explain_document
+from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import (
     MachineState,
     MemorySeen,
@@ -25,7 +25,6 @@ from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
 from collage_engine.support.text import counted
 from collage_engine.wording import figures
-from collage_engine.wording.alternatives import why_rows
 from collage_engine.wording.amounts import bytes_text, gain_text, signed_time, time_text
 from collage_engine.wording.figures import winner_title
 from collage_engine.wording.latencies import latency_rows
@@ -34,6 +33,8 @@ from tests.support.recorded import recorded
 
 MIX_US = 33.0
 """What the best placement of the search takes: more than the baseline that is exported."""
+FASTER_US = 29.0
+"""What a second run takes: less than the first one."""
 
 
 @pytest.fixture
@@ -62,6 +63,32 @@ def cells(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
+def shown_in_a_window(drive, *runs: Run):
+    """A page that has these runs and shows the last one."""
+    page = drive().open()
+    page.document.runs._take(type("Answer", (), {"runs": runs}))
+    page.document.runs.show(runs[-1].id)
+    return page
+
+
+def again_elsewhere(run: Run, **changes) -> Run:
+    """The run once more, faster, its first partition on another toolchain."""
+    first, *rest = run.placement.partitions
+    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
+    placement = msgspec.structs.replace(
+        run.placement, measured_us=FASTER_US, partitions=(moved, *rest)
+    )
+    return msgspec.structs.replace(run, id="run-2", name="again", placement=placement, **changes)
+
+
+def compared_in_a_window(drive, before: Run, after: Run, difference: Comparison):
+    page = shown_in_a_window(drive, before, after)
+    page.document.comparison.set_reference(Reference("run", before.id))
+    page.document.comparison.result = difference
+    page.document.comparison.changed.emit()
+    return page
+
+
 def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> None:
     run = session.runs[0]
     html = render(session, "html", run).decode()
@@ -70,10 +97,7 @@ def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> No
     console = Console(width=140, file=io.StringIO())
     console.print(cli.latency_table(run))
     printed = console.file.getvalue()
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.runs.show(run.id)
+    page = shown_in_a_window(drive, run)
     bars = {bar.key: bar for bar in page.panels.runs.chart.bars}
     chosen = run.placement.measured_us
     assert document["placement"]["measured_us"] == chosen
@@ -122,10 +146,7 @@ def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys)
     (row,) = cells(render(session, "runs").decode())
     cli.print_run(run)
     printed = capsys.readouterr().out
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.runs.show(run.id)
+    page = shown_in_a_window(drive, run)
     panel = page.panels.runs
     shown = " ".join(part.text() for part in (page.answer.text, panel.remark, panel.detail))
     told = panel.facts.model
@@ -161,103 +182,38 @@ def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys)
     assert counted(run.threads, "thread") in printed
 
 
-def test_the_times_of_partitions_are_those_of_json_and_of_the_explanation(
-    drive, session, capsys
-) -> None:
-    run = session.runs[0]
-    session.candidates = [
-        msgspec.structs.replace(c, cost=run.costs.get(c.id, c.cost)) for c in session.candidates
-    ]
-    json_parts = json.loads(render(session, "json", run))["run"]["placement"]["partitions"]
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.costs.add(session.candidates)
-    page.document.runs.show(run.id)
-    for part, written in zip(run.placement.partitions, json_parts, strict=True):
-        assert written["estimated_us"] == part.estimated_us
-        assert written["in_place_us"] == part.in_place_us
-    candidate = next(c for c in session.candidates if c.cost.usable)
-    answer, _ = explain_document(session, candidate.nodes[0])
-    output.print_explanation(answer)
-    printed = capsys.readouterr().out
-    page.document.selection.select([candidate.nodes[0]])
-    page.document.questions._explained(answer)
-    rows = why_rows(answer)
-    assert [row.is_chosen for row in rows].count(True) == 1
-    for row in rows:
-        for text in (row.here, row.whole, row.status):
-            assert text in printed
-    model = page.panels.node.candidates.model
-    titles = [column.title for column in model.columns]
-    rows = {row.id: row for row in model.rows}
-    for each in answer.candidates:
-        if not each.cost.usable:
-            continue
-        values = {
-            title: column.value(rows[each.id])
-            for title, column in zip(titles, model.columns, strict=True)
-        }
-        assert values["Here"] == each.cost.us
-        assert values["Isolated"] == figures.isolated_us(each.cost)
-
-
 def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys) -> None:
     before = session.runs[0]
-    first, *rest = before.placement.partitions
-    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
-    after = msgspec.structs.replace(
-        before,
-        id="run-2",
-        name="again",
-        placement=msgspec.structs.replace(
-            before.placement, measured_us=29.0, partitions=(moved, *rest)
-        ),
-        started_at="2026-11-22T11:00:00+00:00",
-        rivals=[before.placement],
+    after = again_elsewhere(
+        before, started_at="2026-11-22T11:00:00+00:00", rivals=[before.placement]
     )
     session.runs.append(after)
     difference = compare_runs(before, after, session.graph)
-    gain = gain_text(29.0, before.placement.measured_us)
+    gain = gain_text(FASTER_US, before.placement.measured_us)
     output.print_comparison(difference, before, after, session)
     printed = capsys.readouterr().out
     html = render(session, "html", before).decode()
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
-    page.document.runs.show(after.id)
-    page.document.comparison.set_reference(Reference("run", before.id))
-    page.document.comparison.result = difference
-    page.document.comparison.changed.emit()
+    page = compared_in_a_window(drive, before, after, difference)
     panel = page.panels.runs
     count = sum(change.change == "moved" for change in difference.nodes)
-    assert count == first.node_count
+    assert count == before.placement.partitions[0].node_count
     assert f"{count} moved" in panel.changes.note.text() and f"{count} node" in printed
     assert f'<td class="n">{count}</td>' in html
     assert gain in html and gain.strip("+−") in page.answer.text.text()
     for face in (printed, panel.changes.note.text()):
-        assert signed_time(29.0 - before.placement.measured_us) in face
+        assert signed_time(FASTER_US - before.placement.measured_us) in face
 
 
 def test_runs_without_common_rounds_have_no_percentage_on_any_face(drive, session, capsys) -> None:
     before = session.runs[0]
-    first, *rest = before.placement.partitions
-    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
-    other = msgspec.structs.replace(before.placement, measured_us=29.0, partitions=(moved, *rest))
-    after = msgspec.structs.replace(before, id="run-2", name="again", placement=other, rivals=[])
+    after = again_elsewhere(before, rivals=[])
     session.runs.append(after)
-    gain = gain_text(29.0, before.placement.measured_us)
+    gain = gain_text(FASTER_US, before.placement.measured_us)
     found = compare_runs(before, after, session.graph)
     assert found.delta_us is None and found.against == figures.NOT_TOGETHER
     output.print_comparison(found, before, after, session)
     faces = [capsys.readouterr().out, render(session, "html", before).decode()]
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
-    page.document.runs.show(after.id)
-    page.document.comparison.set_reference(Reference("run", before.id))
-    page.document.comparison.result = found
-    page.document.comparison.changed.emit()
+    page = compared_in_a_window(drive, before, after, found)
     panel = page.panels.runs
     model = panel.all_runs.model
     column = [c.title for c in model.columns].index("Against shown")
@@ -270,10 +226,7 @@ def test_runs_without_common_rounds_have_no_percentage_on_any_face(drive, sessio
 
 def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) -> None:
     run = session.runs[0]
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (run,)}))
-    page.document.runs.show(run.id)
+    page = shown_in_a_window(drive, run)
     assert "The best placement of the search" in page.panels.runs.remark.text()
     page.panels.runs.chart.chosen.emit(f"found:{run.id}")
     shown = page.document.placement.shown
@@ -340,10 +293,7 @@ def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, sessio
         for b in before.baselines
     ]
     after = msgspec.structs.replace(before, id="run-2", name="again", baselines=slower)
-    d = drive()
-    page = d.open()
-    page.document.runs._take(type("Answer", (), {"runs": (before, after)}))
-    page.document.runs.show(before.id)
+    page = shown_in_a_window(drive, after, before)
     model = page.panels.runs.all_runs.model
     row = next(place for place in range(2) if model.index(place, 0).data() == "again")
     cells_of = {
