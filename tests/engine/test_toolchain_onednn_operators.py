@@ -75,36 +75,6 @@ PRODUCTS = {
     "gemm transposed": one_operator("Gemm", (4, 3), (5, 4), transA=1, transB=1),
 }
 
-FUNCTIONS = {
-    "HardSigmoid other": one_operator("HardSigmoid", X, alpha=0.3, beta=0.4),
-    "square": one_operator("Pow", X, np.asarray(2, F32)),
-    "Softmax 2d": one_operator("Softmax", (3, 1000), axis=1),
-    "LayerNormalization 2 axes": one_operator(
-        "LayerNormalization", (2, 5, 6), weights(5, 6), weights(5, 6), axis=-2, epsilon=1e-3
-    ),
-    "InstanceNormalization batch": one_operator(
-        "InstanceNormalization", (3, 4, 9, 9), weights(4), weights(4)
-    ),
-}
-
-
-def _arithmetic() -> dict[str, ModelProto]:
-    shapes = {"same": X, "channels": (8, 1, 1), "last": (12,), "rows": (1, 1, 10, 1), "one": (1,)}
-    found = {}
-    for op in ("Sub", "Div", "Max"):  # the others in random graphs
-        for name, shape in shapes.items():
-            other = np.abs(weights(*shape)) + F32(0.5)
-            found[f"{op} {name} constant"] = one_operator(op, X, other)
-            found[f"{op} constant {name}"] = one_operator(op, other, X)
-        if op != "Div":
-            found[f"{op} inputs"] = one_operator(op, X, X)
-            found[f"{op} broadcast inputs"] = one_operator(op, X, (8, 1, 1))
-            found[f"{op} both broadcast"] = one_operator(op, (4, 1, 6), (5, 1))
-    return found
-
-
-ARITHMETIC = _arithmetic()
-
 
 def _scaled_and_shifted(op: str, *shape: int) -> ModelProto:
     """A batch normalisation of single pixels."""
@@ -135,12 +105,6 @@ SHAPING = {
     "expand": one_operator("Expand", (8, 1, 1), np.array([2, 8, 3, 4])),
     "one index": one_operator("Gather", X, np.array(-2), axis=2),
     "one index kept": one_operator("Gather", X, np.array([3]), axis=1),
-    **{
-        f"{op} {axes} {keep}": one_operator(f"Reduce{op}", X, axes=list(axes), keepdims=keep)
-        for op in ("Mean", "Max", "Min", "Prod")
-        for axes in ((2, 3), (-1,), (1,), (0, 1, 2, 3))
-        for keep in (0, 1)
-    },
     "l2": one_operator("ReduceL2", X, axes=[1, 2, 3]),
 }
 
@@ -150,8 +114,6 @@ ALL = {
         "conv": CONVOLUTIONS,
         "pool": POOLS,
         "matmul": PRODUCTS,
-        "function": FUNCTIONS,
-        "arithmetic": ARITHMETIC,
         "pair": PAIRS,
         "shaping": SHAPING,
     }.items()
