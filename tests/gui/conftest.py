@@ -89,7 +89,9 @@ class Driver:
         return page
 
     def run(self, page: DocumentWindow) -> None:
+        """Run and wait for its end; what was asked before, as a search, is answered first."""
         document = page.document
+        self.until(lambda: not document.client._pending)
         before = len(document.runs.all)
         page.runs.start()
         self.until(
@@ -132,6 +134,21 @@ def drive(qtbot, tmp_path, monkeypatch) -> Iterator[Callable[..., Driver]]:
     yield make
     for driver in made:
         driver.close()
+
+
+@pytest.fixture
+def opened(drive) -> tuple[Driver, DocumentWindow]:
+    """A window, and its page with a small model."""
+    driver = drive()
+    return driver, driver.open()
+
+
+@pytest.fixture
+def placed(opened) -> tuple[Driver, DocumentWindow]:
+    """A window, and its page with a small model that a run has placed."""
+    driver, page = opened
+    driver.run(page)
+    return driver, page
 
 
 @pytest.fixture(autouse=True)

@@ -30,10 +30,8 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
     assert shown and all(r.instance.toolchain == "onednn" for r in shown)
 
 
-def test_choosing_a_candidate_shows_its_nodes_in_the_graph(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_choosing_a_candidate_shows_its_nodes_in_the_graph(placed) -> None:
+    d, page = placed
     d.question(page, [2])
     place = page.panels.node.candidates.model.place_of(lambda r: len(r.nodes) > 1)
     page.panels.node.candidates.table.selectRow(place)
@@ -69,9 +67,8 @@ def test_why_says_the_engines_words_and_what_was_not_offered(drive) -> None:
     assert len({text.partition(", ")[2] for text in units}) == 1, "one unit in a table"
 
 
-def test_before_a_run_nothing_is_invented(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_before_a_run_nothing_is_invented(opened) -> None:
+    d, page = opened
     page.document.selection.select([0])
     d.qtbot.wait(200)
     assert "nothing is measured yet" in page.panels.node.why.text.toPlainText()
@@ -79,10 +76,8 @@ def test_before_a_run_nothing_is_invented(drive) -> None:
     assert "Nothing is measured yet" in page.panels.node.candidates.hint.text()
 
 
-def test_a_link_in_why_leads_to_the_runner_up(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_link_in_why_leads_to_the_runner_up(placed) -> None:
+    d, page = placed
     d.question(page, [1])
     page.panels.node.why.text.anchorClicked.emit(QUrl("runner-up:"))
     assert (
@@ -91,10 +86,8 @@ def test_a_link_in_why_leads_to_the_runner_up(drive) -> None:
     )
 
 
-def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_partitions_table_tree_and_graph_share_one_selection(placed) -> None:
+    d, page = placed
     d.trigger("outline")
     table = page.panels.partitions
     table.table.selectRow(0)
@@ -114,10 +107,8 @@ def test_partitions_table_tree_and_graph_share_one_selection(drive) -> None:
     assert not page.panels.outline.isVisible(), "letters are the window's keys there, too"
 
 
-def test_the_tree_names_every_operator_for_screen_readers(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_the_tree_names_every_operator_for_screen_readers(placed) -> None:
+    d, page = placed
     d.trigger("outline")
     assert set(page.panels.outline._items) == set(range(page.document.operators.count))
     names = {i.toolTip(0) for i in page.panels.outline._items.values()}
@@ -144,9 +135,8 @@ def show_node_page(page, wanted) -> None:
     page.panels.node.tabs.setCurrentWidget(wanted)
 
 
-def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_the_body_of_a_loop_is_a_tree_inside_its_node(opened) -> None:
+    d, page = opened
     show_node_page(page, page.panels.node.attributes)
     page.document.selection.select([2])
     d.until(lambda: page.document.questions.inside is not None)
@@ -161,10 +151,8 @@ def test_the_body_of_a_loop_is_a_tree_inside_its_node(drive) -> None:
     assert "body" not in names
 
 
-def test_inside_a_partition_are_relax_tensorir_and_the_plan(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_inside_a_partition_are_relax_tensorir_and_the_plan(placed) -> None:
+    d, page = placed
     show_node_page(page, page.panels.node.code)
     page.document.selection.select([0])
     d.until(
@@ -181,10 +169,8 @@ def test_inside_a_partition_are_relax_tensorir_and_the_plan(drive) -> None:
     assert step.text(0).startswith("fused_conv2d_add_relu")
 
 
-def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_any_selection_is_measured_on_every_toolchain_and_joins(placed) -> None:
+    d, page = placed
     before = len(page.document.costs.candidates)
     page.document.selection.select([2, 3])
     assert not any(c.nodes == (2, 3) for c in page.document.costs.candidates.values())
@@ -194,10 +180,8 @@ def test_any_selection_is_measured_on_every_toolchain_and_joins(drive) -> None:
     d.until(lambda: any(r.nodes == (2, 3) for r in page.panels.node.candidates.model.rows))
 
 
-def test_chosen_rows_and_the_current_cell_are_copied(drive, qapp) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_chosen_rows_and_the_current_cell_are_copied(placed, qapp) -> None:
+    d, page = placed
     table = page.panels.partitions.table
     model, (rows, cell) = table.rows_model, table.actions()[:2]
 

@@ -49,10 +49,8 @@ def test_a_partition_tells_its_estimate_and_its_time_in_the_run() -> None:
     assert partition_text(whole, run, IN_MODEL) == "29.7 µs measured", "one part, one figure"
 
 
-def test_isolated_costs_have_a_column_of_their_own(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_isolated_costs_have_a_column_of_their_own(placed) -> None:
+    d, page = placed
     panel = page.panels.node.candidates
     model, header = panel.model, panel.model.headerData
     horizontal, tip = Qt.Orientation.Horizontal, Qt.ItemDataRole.ToolTipRole

@@ -45,12 +45,11 @@ def test_an_engine_that_crashes_gives_a_banner_and_a_restart_that_goes_on(drive,
     assert page.document.placement.shown.placement.measured_us is not None
 
 
-def test_an_engine_that_does_not_answer_at_all_is_noticed(drive, monkeypatch) -> None:
+def test_an_engine_that_does_not_answer_at_all_is_noticed(opened, monkeypatch) -> None:
     from collage_gui import engine_client
 
     monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
-    d = drive()
-    page = d.open()
+    d, page = opened
     os.kill(d.window.client._process.processId(), signal.SIGSTOP)
     d.window.client.request(protocol.ToolchainsList())
     d.until(lambda: d.banner.isVisible())
@@ -97,10 +96,8 @@ def test_a_program_that_does_not_exist_is_named(drive) -> None:
     assert d.banner.isVisible() and "restart it" in d.banner.label.text()
 
 
-def test_a_session_is_saved_opened_and_unsaved_work_asks(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_session_is_saved_opened_and_unsaved_work_asks(placed, monkeypatch) -> None:
+    d, page = placed
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
     assert page.document.unsaved and d.window.documents.tabs.tabText(0).endswith("•")
@@ -129,9 +126,8 @@ def test_nothing_is_asked_when_nothing_would_be_lost(drive, monkeypatch) -> None
     assert d.window.documents.pages == []
 
 
-def test_work_lost_in_a_crash_is_offered_back(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
+def test_work_lost_in_a_crash_is_offered_back(opened, monkeypatch) -> None:
+    d, page = opened
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
     d.window.recovery.save_all()
@@ -152,9 +148,8 @@ def test_work_lost_in_a_crash_is_offered_back(drive, monkeypatch) -> None:
     d.until(lambda: recovery.left_behind() == [])
 
 
-def test_autosave_follows_a_pin(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_autosave_follows_a_pin(opened) -> None:
+    d, page = opened
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
     d.until(
@@ -207,12 +202,11 @@ def test_text_stands_out_from_its_background_in_every_theme() -> None:
         assert ratio(c.error_text, c.error) >= 4.5
 
 
-def test_every_action_is_in_a_menu_and_with_its_keys_in_the_palette(drive) -> None:
+def test_every_action_is_in_a_menu_and_with_its_keys_in_the_palette(opened) -> None:
     from collage_gui.actions import ACTIONS
     from collage_gui.command_palette import GESTURES
 
-    d = drive()
-    page = d.open()
+    d, page = opened
     in_menus = set()
     for menu in d.window.menuBar().actions():
         in_menus |= {a.objectName() for a in menu.menu().actions()}
@@ -275,12 +269,10 @@ def test_an_engine_over_ssh_gets_the_model_by_value(drive, tmp_path, monkeypatch
     assert "ssh elsewhere" in d.window.device.text()
 
 
-def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(drive) -> None:
+def test_keys_of_one_letter_leave_fields_lists_and_buttons_alone(placed) -> None:
     from PySide6.QtCore import Qt
 
-    d = drive()
-    page = d.open()
-    d.run(page)
+    d, page = placed
     page.show_settings()
     listing = page.panels.run_settings.toolchains
     listing.setCurrentRow(0)

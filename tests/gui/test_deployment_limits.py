@@ -9,9 +9,8 @@ from collage_gui.panels.toolchain_list import ToolchainList
 from tests.gui.conftest import check
 
 
-def test_limits_are_part_of_the_settings_and_come_back(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_limits_are_part_of_the_settings_and_come_back(opened) -> None:
+    d, page = opened
     panel = page.panels.run_settings
     assert panel.settings().allow_runtimes == () and panel.settings().max_artifact_bytes == 0
     for action in panel.runtimes.menu().actions():

@@ -89,10 +89,8 @@ def test_a_good_file_beside_a_bad_one(tmp_path, engine) -> None:
     assert "broken.onnx is not an ONNX file" in seen["banner"]
 
 
-def test_a_session_file(tmp_path, engine, drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_session_file(tmp_path, engine, placed) -> None:
+    d, page = placed
     path = str(tmp_path / "kept.collage")
     page.document.save(path)
     d.until(lambda: not page.document.unsaved)

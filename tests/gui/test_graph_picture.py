@@ -46,9 +46,8 @@ def test_colour_modes_repaint_and_never_move_anything(drive) -> None:
     assert refused == {"device", "changes"}, "there are one device and one run"
 
 
-def test_clicking_selects_and_shift_adds(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_clicking_selects_and_shift_adds(opened) -> None:
+    d, page = opened
     view = page.view
 
     def at(operator):
@@ -66,9 +65,8 @@ def test_clicking_selects_and_shift_adds(drive) -> None:
     assert page.document.selection.operators == frozenset()
 
 
-def test_zoom_keeps_the_point_under_the_pointer(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_zoom_keeps_the_point_under_the_pointer(opened) -> None:
+    _, page = opened
     where = QPointF(120, 90)
     before = page.view.to_scene(where)
     page.view.zoom(1.7, where)
@@ -78,9 +76,8 @@ def test_zoom_keeps_the_point_under_the_pointer(drive) -> None:
     assert page.view.visible_area().contains(page.picture.drawn.bounds.adjusted(5, 5, -5, -5))
 
 
-def test_arrows_walk_along_edges(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_arrows_walk_along_edges(opened) -> None:
+    d, page = opened
     page.view.setFocus()
     page.document.selection.select([0])
     d.qtbot.keyClick(page.view, Qt.Key.Key_Down)
@@ -89,9 +86,8 @@ def test_arrows_walk_along_edges(drive) -> None:
     assert page.document.selection.operators == {0, 1}
 
 
-def test_search_finds_text_and_counts(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_search_finds_text_and_counts(opened) -> None:
+    d, page = opened
     d.trigger("find")
     bar = page.find_bar
     bar.text.setText("conv2")
@@ -170,9 +166,8 @@ def test_backspace_leaves_a_group_and_enter_goes_in(drive) -> None:
     d.until(lambda: page.picture.drawn.scene.display.boxes[box_of(page, 20)].kind == "node")
 
 
-def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_node_opens_into_what_it_was_lowered_to_and_is_selected_as_one(opened) -> None:
+    d, page = opened
     record = page.document.graph
     pair = {call.index for call in record.nodes[:2]}
     nodes = [
@@ -222,19 +217,16 @@ def test_a_jump_stub_leads_to_the_other_end(drive) -> None:
     assert page.view.marks.primary == others[0]
 
 
-def test_horizontal_orientation_lays_out_sideways(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_horizontal_orientation_lays_out_sideways(opened) -> None:
+    d, page = opened
     assert page.picture.drawn.scene.layout.height > page.picture.drawn.scene.layout.width
     d.trigger("horizontal")
     d.until(lambda: not page.picture.drawn.scene.upright)
     assert page.picture.drawn.scene.layout.width > page.picture.drawn.scene.layout.height
 
 
-def test_the_legend_isolates_one_toolchain(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_the_legend_isolates_one_toolchain(placed) -> None:
+    _, page = placed
     entry = page.picture.drawn.legend[0]
     page.view.legend.choose(entry)
     dimmed = page.view.marks.dimmed
@@ -253,10 +245,8 @@ def test_the_minimap_moves_the_view(drive) -> None:
     assert abs(centre.x() - page.picture.drawn.bounds.left()) < 60
 
 
-def test_nodes_of_one_partition_have_the_times_of_its_layers_and_no_other(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_nodes_of_one_partition_have_the_times_of_its_layers_and_no_other(placed) -> None:
+    d, page = placed
     shown = page.document.placement.shown
     first = shown.placement.partitions[0]
     nodes = tuple(range(page.document.operators.count))

@@ -12,10 +12,8 @@ from collage_gui.document.pin_prices import measure_text
 from tests.support.graphs import operator
 
 
-def test_every_table_names_operators_by_onnx_type_and_name(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_every_table_names_operators_by_onnx_type_and_name(placed) -> None:
+    d, page = placed
     panels = page.panels
     for model_ in (
         panels.partitions.model,
@@ -46,10 +44,8 @@ def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_ther
     assert short_name("/Flatten_1") == "Flatten_1" and short_name("n_relu_26") == "n_relu_26"
 
 
-def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(placed) -> None:
+    d, page = placed
     run = page.document.runs.visible[-1]
     run.candidates = msgspec.convert(
         {"enumerated": 3960, "distinct": 1980, "measured": 5, "skipped": 1975, "unreached": 1500},
@@ -65,10 +61,8 @@ def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(drive)
     d.until(lambda: not page.document.execution.running)
 
 
-def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_the_button_says_how_many_candidates_it_measures_and_how_long_that_takes(placed) -> None:
+    d, page = placed
     d.question(page, [2])
     d.until(lambda: page.document.questions.candidates and not page.document.client._pending)
     document = page.document

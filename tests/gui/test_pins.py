@@ -21,10 +21,8 @@ def other(toolchain: str) -> str:
     return next(t for t in ("tvm", "onnxruntime", "onednn") if t != toolchain)
 
 
-def test_a_pin_is_searched_at_once_and_its_price_is_shown(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_pin_is_searched_at_once_and_its_price_is_shown(placed) -> None:
+    d, page = placed
     now = page.document.placement.partition_of(0)
     page.document.selection.select(now.nodes)
     wanted = other(now.toolchain)
@@ -43,10 +41,8 @@ def test_a_pin_is_searched_at_once_and_its_price_is_shown(drive) -> None:
     assert page.view.marks.pinned[page.picture.drawn.scene.display.box_of[0]] == "●"
 
 
-def test_pins_are_undone_and_redone(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_pins_are_undone_and_redone(placed) -> None:
+    d, page = placed
     page.document.selection.select([0, 1, 2])
     page.pins.pin_to("tvm")
     page.document.selection.select([3])
@@ -61,9 +57,8 @@ def test_pins_are_undone_and_redone(drive) -> None:
     assert page.document.pins.current[0].text.endswith("=tvm")
 
 
-def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(opened) -> None:
+    d, page = opened
     page.document.selection.select([0, 1, 2])
     page.pins.pin_to("tvm")
     page.document.selection.select([1])
@@ -112,10 +107,8 @@ def test_results_older_than_the_pins_are_marked_stale(drive) -> None:
     assert not page.view.marks.stale
 
 
-def test_keep_this_partition_pin_all_and_free_all(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_keep_this_partition_pin_all_and_free_all(placed) -> None:
+    d, page = placed
     page.document.selection.select([0])
     d.trigger("keep_partition")
     kept = page.document.pins.current[0]
@@ -128,9 +121,8 @@ def test_keep_this_partition_pin_all_and_free_all(drive) -> None:
     assert page.document.pins.current == ()
 
 
-def test_the_pin_menu_offers_toolchains_by_keyboard(drive, qapp) -> None:
-    d = drive()
-    page = d.open()
+def test_the_pin_menu_offers_toolchains_by_keyboard(opened, qapp) -> None:
+    d, page = opened
     page.document.selection.select([0])
     page.view.setFocus()
     d.trigger("pin_menu")
@@ -142,9 +134,8 @@ def test_the_pin_menu_offers_toolchains_by_keyboard(drive, qapp) -> None:
     assert page.document.pins.current[0].toolchain == "onnxruntime"
 
 
-def test_the_context_menu_holds_the_pins(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_the_context_menu_holds_the_pins(opened) -> None:
+    _, page = opened
     page.document.selection.select([0])
     menu = page.context_menu(0)
     texts = [a.text() for a in menu.actions()]
@@ -176,10 +167,8 @@ def test_the_menu_shows_a_price_a_bound_or_the_reason_for_each_toolchain(drive) 
     menu.deleteLater()
 
 
-def test_the_price_is_the_least_one_and_at_most_where_candidates_are_unmeasured(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_the_price_is_the_least_one_and_at_most_where_candidates_are_unmeasured(placed) -> None:
+    d, page = placed
     d.question(page, [0])
     d.until(lambda: page.document.questions.candidates)
     document = page.document
@@ -195,10 +184,8 @@ def test_the_price_is_the_least_one_and_at_most_where_candidates_are_unmeasured(
     assert found.unmeasured == 1 and found.us == 27.0
 
 
-def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(placed) -> None:
+    d, page = placed
     d.question(page, [2])
     d.until(lambda: page.document.questions.candidates)
     questions = page.document.questions
@@ -218,9 +205,8 @@ def test_texts_of_prices() -> None:
     assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
 
 
-def test_a_run_under_pins_that_are_gone_brings_no_verdicts(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_run_under_pins_that_are_gone_brings_no_verdicts(opened) -> None:
+    d, page = opened
     page.document.selection.select([0, 1, 2])
     page.pins.pin_to("tvm")
     d.run(page)
@@ -263,10 +249,8 @@ def test_a_pin_that_nothing_was_measured_for_is_measured_by_itself(drive) -> Non
     assert page.document.pins.verdicts[0].state == "honoured"
 
 
-def test_menus_that_were_closed_hear_nothing_any_more(drive, qapp) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_menus_that_were_closed_hear_nothing_any_more(placed, qapp) -> None:
+    d, page = placed
     box = page.picture.drawn.rectangles[0]
     where = page.view.to_view(box.center()).toPoint()
     for keys in ((), (Qt.Key.Key_Right,)):  # the menu alone, and with the menu of pins

@@ -12,10 +12,8 @@ from collage_gui.document_window.shapes_controller import ShapesDialog
 MARKUP = "<img src=x><b>bold</b>"
 
 
-def test_no_label_of_the_window_takes_markup(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_no_label_of_the_window_takes_markup(placed) -> None:
+    d, page = placed
     page.messages.show_message(f"{MARKUP} could not be read", "error")
     d.window.messages.show_message(MARKUP)
     labels = [*page.findChildren(QLabel), d.banner.label, d.window.selection_text]
@@ -28,10 +26,8 @@ def test_no_label_of_the_window_takes_markup(drive) -> None:
     assert d.window.welcome.engine.textFormat() == Qt.TextFormat.PlainText
 
 
-def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_why_escapes_everything_that_comes_from_a_file(placed) -> None:
+    d, page = placed
     shown = page.document.placement.shown
     first, *rest = shown.placement.partitions
     evil = msgspec.structs.replace(first, id=MARKUP, takes={0: MARKUP}, gives={0: MARKUP})
@@ -44,10 +40,8 @@ def test_why_escapes_everything_that_comes_from_a_file(drive) -> None:
     assert MARKUP in page.panels.runs.detail.text()
 
 
-def test_no_tip_and_no_legend_takes_names_of_a_file_for_markup(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_no_tip_and_no_legend_takes_names_of_a_file_for_markup(placed) -> None:
+    _, page = placed
     shown = page.document.placement.shown
     first, *rest = shown.placement.partitions
     evil = msgspec.structs.replace(first, toolchain=MARKUP)

@@ -39,10 +39,8 @@ def with_products(run: Run, products: list[int]) -> Run:
     return msgspec.structs.replace(run, accuracy=accuracy, baselines=[])
 
 
-def test_a_tolerance_is_tried_on_the_slider_and_confirmed_by_a_run(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_tolerance_is_tried_on_the_slider_and_confirmed_by_a_run(placed) -> None:
+    d, page = placed
     document, slider = page.document, page.precision_slider
     assert (
         mode_refusal(document, "precision")

@@ -117,10 +117,8 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     assert page.document.runs.visible == []
 
 
-def test_one_key_confirms_a_pin_quickly(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_one_key_confirms_a_pin_quickly(placed) -> None:
+    d, page = placed
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
     d.until(lambda: not page.document.client._pending)
@@ -141,12 +139,11 @@ def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
     assert progress_text(late) == "40 s left · 21 of 436 · 1 min of the budget left"
 
 
-def test_the_time_left_runs_on_while_no_news_arrives(drive) -> None:
+def test_the_time_left_runs_on_while_no_news_arrives(opened) -> None:
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
     assert progress_text(late, 15.2) == "25 s left · 21 of 436 · 45 s of the budget left"
     assert progress_text(late, 90.0) == "21 of 436"
-    d = drive()
-    page = d.open()
+    _, page = opened
     execution = page.document.execution
     execution.running = True
     execution.show_stage(Stage(stage="measure"))
@@ -200,10 +197,8 @@ def test_what_is_shown_stays_while_it_is_confirmed(drive) -> None:
     d.until(lambda: page.document.runs.visible[-1].settings["budget_s"] == 20.0)
 
 
-def test_a_run_in_which_most_toolchains_had_no_turn_says_so(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_run_in_which_most_toolchains_had_no_turn_says_so(placed, monkeypatch) -> None:
+    d, page = placed
     run = page.document.runs.all[0]
     late = [
         msgspec.structs.replace(b, measured_us=None, reason=NO_TURN) if b.name == "tvm" else b

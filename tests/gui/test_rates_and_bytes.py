@@ -18,10 +18,8 @@ def _values(page, title: str) -> list:
     return [column.value(row) for row in model.rows]
 
 
-def test_columns_of_rates_and_bytes_are_filled_where_they_are_asked_for(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_columns_of_rates_and_bytes_are_filled_where_they_are_asked_for(placed) -> None:
+    _, page = placed
     document = page.document
     assert set(_values(page, "GFLOP/s")) == {None}, "it is not made before it is asked for"
     _ask_for_columns(page, "GFLOP/s", "Weights")

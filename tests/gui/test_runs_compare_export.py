@@ -61,10 +61,8 @@ def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     assert len(page.document.costs.by_candidate) > before
 
 
-def test_a_tie_with_the_reference_has_no_percentage(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_tie_with_the_reference_has_no_percentage(placed) -> None:
+    _, page = placed
     run = page.document.runs.all[-1]
     best = page.document.comparison.reference_baseline()
     assert best is not None
@@ -105,10 +103,8 @@ def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
     assert d.window.action_set.by_id["reload"].isEnabled()
 
 
-def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(placed) -> None:
+    d, page = placed
     check(page.panels.run_settings.toolchains, "onednn", "tvm")
     page.panels.run_settings.threads.setValue(3)
     page.panels.run_settings.budget.setValue(420)
@@ -151,9 +147,8 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(drive) ->
     )
 
 
-def test_representative_inputs_must_be_an_npz_file(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_representative_inputs_must_be_an_npz_file(opened) -> None:
+    d, page = opened
     wrong = d.folder / "x.npz"
     wrong.write_bytes(b"nothing")
     page.panels.run_settings.load_inputs(str(wrong))
@@ -172,10 +167,8 @@ def test_a_warning_about_drifting_numbers_offers_to_measure_again(drive) -> None
     assert page.banner.action.text() == "Measure again"
 
 
-def test_runs_are_kept_named_noted_and_deleted_with_undo(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_runs_are_kept_named_noted_and_deleted_with_undo(placed) -> None:
+    d, page = placed
     d.run(page)
     first, second = page.document.runs.visible
     assert [page.document.runs.title_of(r) for r in (first, second)] == ["Run 1", "Run 2"]
@@ -193,10 +186,8 @@ def test_runs_are_kept_named_noted_and_deleted_with_undo(drive) -> None:
     assert [r.id for r in page.document.runs.visible] == [first.id, second.id]
 
 
-def test_bars_show_runs_and_every_baseline_with_reasons(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_bars_show_runs_and_every_baseline_with_reasons(placed) -> None:
+    _, page = placed
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
     assert bars["Run 1"].strong
     assert bars["ONNX Runtime only"].value > bars["Run 1"].value
@@ -240,10 +231,8 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     assert chosen == ["run:1"], "a bar without a key is nothing to choose"
 
 
-def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_any_run_or_baseline_is_the_reference_of_all_numbers(placed) -> None:
+    d, page = placed
     d.window.toolbar.reference.setCurrentIndex(2)
     d.window.toolbar.reference.activated.emit(2)
     assert page.document.comparison.reference == Reference("baseline", "tvm")
@@ -259,10 +248,8 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(drive) -> None:
     assert page.document.placement.shown is shown
 
 
-def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_two_runs_are_compared_in_the_graph_and_in_tables(placed) -> None:
+    d, page = placed
     before = page.document.placement.partition_of(0).toolchain
     page.document.selection.select([0])
     page.pins.pin_never(before)
@@ -270,18 +257,15 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(drive) -> None:
     page.document.comparison.set_reference(Reference("run", page.document.runs.visible[0].id))
     d.until(lambda: page.document.comparison.result is not None)
     d.trigger("colour_changes")
-    changed = {r.node for r in page.panels.runs.changes.model.rows}
-    assert 0 in changed
+    d.until(lambda: 0 in {row.node for row in page.panels.runs.changes.model.rows})
     look = page.picture.drawn.styles[page.picture.drawn.scene.display.box_of[0]]
     assert look.tag == "↔", "the runs had no common rounds: nothing is said to be gained or lost"
     assert {entry.label for entry in page.picture.drawn.legend} >= {"same"}
     assert "moved" in page.panels.runs.changes.note.text()
 
 
-def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(placed) -> None:
+    _, page = placed
     panel = page.panels.partitions
     columns = {column.title: column for column in panel.model.columns}
     shown = page.document.placement.shown
@@ -303,10 +287,8 @@ def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(
     assert expected.startswith(f"{time_text(placement.estimated_us)} expected: {time_text(inside)}")
 
 
-def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_exports_write_pictures_tables_report_and_artifact(placed, monkeypatch) -> None:
+    d, page = placed
     page.document.selection.select([0, 1])
     wanted: list[str] = []
 
@@ -335,9 +317,8 @@ def test_exports_write_pictures_tables_report_and_artifact(drive, monkeypatch) -
     assert new_name(f"{wanted[-1]}-2") == f"{wanted[-1]}-2"
 
 
-def test_a_file_that_cannot_be_written_says_so(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
+def test_a_file_that_cannot_be_written_says_so(opened, monkeypatch) -> None:
+    d, page = opened
     monkeypatch.setattr(QFileDialog, "getSaveFileName", lambda *a, **k: ("/proc/no/x.svg", ""))
     d.trigger("svg")
     assert "could not be written" in page.banner.label.text()

@@ -145,9 +145,8 @@ def test_other_shapes_are_chosen_in_the_open_document(drive) -> None:
     assert page.document.handle == kept and page.document.unsaved
 
 
-def test_a_model_of_fixed_sizes_has_no_shapes_to_choose(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_model_of_fixed_sizes_has_no_shapes_to_choose(opened) -> None:
+    d, page = opened
     d.qtbot.mouseClick(page.panels.run_settings.dimensions, Qt.MouseButton.LeftButton)
     d.until(lambda: page.banner.isVisible())
     assert "are fixed" in page.banner.label.text()

@@ -111,10 +111,8 @@ def test_a_baseline_is_compared_with_the_placement(drive) -> None:
     assert {styles[box_of[n]].entry for n in (0, 3)} == {"onnxruntime"}
 
 
-def test_a_baseline_of_several_partitions_is_made_of_its_candidates(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_a_baseline_of_several_partitions_is_made_of_its_candidates(placed) -> None:
+    d, page = placed
     d.until(lambda: page.document.costs.candidates)
     known = page.document.costs.candidates
     parts = page.document.placement.shown.placement.partitions
@@ -130,9 +128,8 @@ def test_a_baseline_of_several_partitions_is_made_of_its_candidates(drive) -> No
         assert baseline_placement(part, known, count) is None
 
 
-def test_a_single_placement_has_nothing_to_be_compared_with(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_single_placement_has_nothing_to_be_compared_with(opened) -> None:
+    d, page = opened
     assert not d.window.action_set.by_id["split"].isEnabled()
     page.split.open()
     assert not page.split.is_open
@@ -150,10 +147,8 @@ def test_a_pin_is_not_drawn_on_a_placement_that_was_made_without_it(drive) -> No
     assert page.split_widget.other.marks.pinned, "that one was made with the pin"
 
 
-def test_compare_is_offered_as_soon_as_the_candidates_of_a_session_are_known(drive) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_compare_is_offered_as_soon_as_the_candidates_of_a_session_are_known(placed) -> None:
+    d, page = placed
     costs, action = page.document.costs, d.window.action_set.by_id["split"]
     known, costs.candidates = costs.candidates, {}
     d.window.refresh()

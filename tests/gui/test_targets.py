@@ -100,9 +100,8 @@ def test_bfloat16_cannot_be_chosen_where_the_processor_has_none(qtbot) -> None:
     assert "bf16" in _words(precision), "one toolchain is enough"
 
 
-def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(opened) -> None:
+    _, page = opened
     panel = page.panels.run_settings
     page.show_toolchains(STATES)
     assert panel.settings().in_place and panel.in_place.isChecked()

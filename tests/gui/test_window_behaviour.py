@@ -86,10 +86,8 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     execution.running_changed.emit()
 
 
-def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
-    d.run(page)
+def test_closing_offers_to_save_and_saves(placed, monkeypatch) -> None:
+    d, page = placed
     page.document.session_path = str(d.folder / "kept.collage")
     answers = iter(("cancel", "save"))
     asked = []
@@ -107,9 +105,8 @@ def test_closing_offers_to_save_and_saves(drive, monkeypatch) -> None:
     assert (d.folder / "kept.collage").exists()
 
 
-def test_a_run_goes_on_where_no_path_is_given_for_saving(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
+def test_a_run_goes_on_where_no_path_is_given_for_saving(opened, monkeypatch) -> None:
+    d, page = opened
     monkeypatch.setattr(d.window.documents, "ask_save", lambda names, running: "save")
     monkeypatch.setattr(d.window.documents, "_ask_session_path", lambda page: "")
     cancelled = []
@@ -154,9 +151,8 @@ def wheel(widget) -> None:
     QApplication.sendEvent(widget, event)
 
 
-def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_the_wheel_changes_no_setting_that_has_no_focus(opened) -> None:
+    _, page = opened
     page.show_settings()
     panel = page.panels.run_settings
     fields = (panel.tolerance, panel.most, panel.threads)
@@ -173,9 +169,8 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(drive) -> None:
     ("text", "seconds"),
     [("30 s", 30), ("25s", 25), ("0.5m", 30), ("2 min 30 s", 150), ("1h", 3600)],
 )
-def test_budgets_take_seconds(drive, text, seconds) -> None:
-    d = drive()
-    page = d.open()
+def test_budgets_take_seconds(opened, text, seconds) -> None:
+    _, page = opened
     budget = page.panels.run_settings.budget
     budget.selectAll()
     QTest.keyClicks(budget, text)
@@ -197,9 +192,8 @@ def test_the_settings_uncover_the_graph_as_a_run_starts(drive) -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "2", "0", "0 s", "-3", "3 weeks"])
 @pytest.mark.parametrize("ends", ["return", "run"])
-def test_what_is_no_duration_changes_nothing_and_says_why(drive, ends, text) -> None:
-    d = drive()
-    page = d.open()
+def test_what_is_no_duration_changes_nothing_and_says_why(opened, ends, text) -> None:
+    _, page = opened
     page.show_settings()
     budget = page.panels.run_settings.budget
     budget.setFocus()
@@ -223,9 +217,8 @@ def test_every_menu_has_a_letter_of_its_own(drive) -> None:
     assert len(set(letters)) == len(letters)
 
 
-def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkeypatch) -> None:
-    d = drive()
-    page = d.open()
+def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(opened, monkeypatch) -> None:
+    d, page = opened
     d.window.activateWindow()
     page.view.setFocus()
     visited = []
@@ -246,9 +239,8 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(drive, monkey
     assert wanted == [box, box]
 
 
-def test_a_rubber_band_replaces_the_selection(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_a_rubber_band_replaces_the_selection(opened) -> None:
+    d, page = opened
     page.document.selection.select([0])
     last = page.document.operators.count - 1
     box = page.picture.drawn.rectangles[page.picture.drawn.scene.display.box_of[last]]
@@ -295,9 +287,8 @@ def test_keys_go_to_the_graph_of_the_tab_in_front_and_never_into_a_filter(drive)
         assert not isinstance(d.window.focusWidget(), QLineEdit), first.tabs.tabText(tab)
 
 
-def test_the_log_goes_on_after_its_window_was_closed(drive) -> None:
-    d = drive()
-    page = d.open()
+def test_the_log_goes_on_after_its_window_was_closed(opened) -> None:
+    _, page = opened
     page.show_log()
     page.log_window.close()
     page.document.log.add("info", "a later line")
