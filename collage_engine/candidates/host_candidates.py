@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
-from functools import partial
 
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.regions import supported_set
 from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.pin import Pin
@@ -112,5 +110,5 @@ def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozen
     """Return the operator numbers of the ONNX nodes that none of these instances takes whole."""
     left = graph.everything
     for source in sources:
-        left &= ~graph.whole_part(supported_set(graph, partial(source.refusal, graph)))
+        left &= ~graph.whole_part(source.taken(graph))
     return frozenset(members(left))

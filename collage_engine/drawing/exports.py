@@ -27,11 +27,11 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
 
     Returns:
         A graph whose nodes have the attributes ``form`` (``call``, ``parameter`` or ``constant``),
-        ``operator`` (Relax name, empty for what is no call), ``kind`` (of fusion), ``number``
-        (operator number, None for what is no call), ``name``, ``onnx_nodes`` and ``onnx_value``
-        (names in the user's file; the first result's), ``onnx_type`` and ``onnx_node`` (type and
-        number of the ONNX node that a call is a part of), ``dtypes`` and ``shapes`` (of each
-        result), ``bytes`` and ``is_output``; with a placement the calls also have ``partition``,
+        ``operator`` (Relax name, empty for what is no call), ``number`` (operator number, None for
+        what is no call), ``name``, ``onnx_value`` (name of the first value in the user's file),
+        ``dtypes``, ``shapes`` (of each value), ``bytes`` and ``is_output``. Calls also have
+        ``kind`` (of fusion), ``onnx_nodes``, ``onnx_type`` and ``onnx_node`` (names, type and
+        number of the ONNX node that they are a part of); with a placement also ``partition``,
         ``toolchain``, ``estimated_us`` and ``in_place_us`` (microseconds of the whole partition;
         None when unknown). An edge leads to what reads a value and has ``bytes`` and ``arguments``
         (the places at which values are read).
@@ -42,15 +42,19 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
     where, outputs = _partitions(placement), set(record.outputs)
     for value in (*record.parameters, *record.constants):
         form = "constant" if value.constant else "parameter"
-        graph.add_node(value.index, **_attributes(form, (value,), outputs), name=value.name)
+        number = {"operator": "", "number": None, "name": value.name}
+        graph.add_node(value.index, form=form, **number, **_values((value,), outputs))
     for node in record.nodes:
-        attributes = _attributes("call", node.results, outputs) | {
+        attributes = {
+            "form": "call",
             "operator": node.op,
             "kind": node.kind,
             "number": node.index,
+            "name": node.name,
             "onnx_nodes": node.onnx_nodes,
             "onnx_type": node.onnx_type,
             "onnx_node": node.onnx_node if node.onnx_node >= 0 else None,
+            **_values(node.results, outputs),
         }
         if node.index in where:
             part = where[node.index]
@@ -60,7 +64,7 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
                 "estimated_us": part.estimated_us,
                 "in_place_us": part.in_place_us,
             }
-        graph.add_node(node.index, **attributes, name=node.name)
+        graph.add_node(node.index, **attributes)
         places: dict[int, list[int]] = {}
         for place, index in enumerate(node.inputs):
             producer = record.values[index].producer
@@ -72,16 +76,9 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
     return graph
 
 
-def _attributes(form: str, values: Sequence[Value], outputs: set[ValueIndex]) -> dict[str, Any]:
-    """Return the attributes of what has or makes some values."""
+def _values(values: Sequence[Value], outputs: set[ValueIndex]) -> dict[str, Any]:
+    """Return what a node of the exported graph says of its values."""
     return {
-        "form": form,
-        "operator": "",
-        "kind": "",
-        "number": None,
-        "onnx_nodes": (),
-        "onnx_type": "",
-        "onnx_node": None,
         "onnx_value": values[0].onnx_value,
         "dtypes": tuple(value.type.dtype for value in values),
         "shapes": tuple(value.type.shape for value in values),

@@ -176,45 +176,29 @@ class DataflowGraph:
             if self.leaving >> o & 1 or any(not operators >> u & 1 for u in self.users[o])
         )
 
-    def border_users(self, operators: OperatorSet) -> set[OperatorNumber]:
-        """Return the operators outside that read a value made inside."""
-        return {
-            user
-            for operator in members(operators)
-            for user in self.users[operator]
-            if not operators >> user & 1
-        }
-
     def convex(self, operators: OperatorSet) -> bool:
         """Tell whether no path leaves the set and comes back."""
-        return not any(self.downstream[u] & operators for u in self.border_users(operators))
+        users = {user for operator in members(operators) for user in self.users[operator]}
+        return not any(
+            self.downstream[user] & operators for user in users if not operators >> user & 1
+        )
 
     def components(self, operators: OperatorSet) -> list[OperatorSet]:
         """Return the connected pieces of a set, by first operator."""
         pieces: list[OperatorSet] = []
         rest = operators
         while rest:
-            piece = self.component(one_operator(first(rest)), rest)
+            piece = one_operator(first(rest))
+            work = [first(rest)]
+            while work:
+                operator = work.pop()
+                for other in (*self.inputs[operator], *self.users[operator]):
+                    if operators >> other & 1 and not piece >> other & 1:
+                        piece |= one_operator(other)
+                        work.append(other)
             pieces.append(piece)
             rest &= ~piece
         return pieces
-
-    def component(self, seed: OperatorSet, within: OperatorSet) -> OperatorSet:
-        """Return all operators that are connected to some of them through a set.
-
-        Args:
-            seed: The operators to start from.
-            within: The set that connections may run through.
-        """
-        found = int(seed)
-        work = list(members(seed))
-        while work:
-            operator = work.pop()
-            for other in (*self.inputs[operator], *self.users[operator]):
-                if within >> other & 1 and not found >> other & 1:
-                    found |= 1 << other
-                    work.append(other)
-        return OperatorSet(found)
 
     # Whole ONNX nodes
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.blocks import blocks
@@ -23,7 +22,6 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import completed, find
-from collage_engine.partition.regions import supported_set
 from collage_engine.partition.rules import CandidateSource, Composites
 from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.format import Formats
@@ -132,7 +130,7 @@ class _Collector:
     def __init__(self, graph: DataflowGraph, source: CandidateSource) -> None:
         self.source = source
         self.graph = graph
-        self.supported = supported_set(graph, partial(source.refusal, graph))
+        self.supported = source.taken(graph)
         self.worthwhile = _worthwhile(graph, source)
         """Only sets that hold one of these are candidates."""
         self.found: dict[OperatorSet, _Found] = {}

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match
-from collage_engine.partition.regions import merge_regions, supported_set
+from collage_engine.partition.regions import merge_regions
 from collage_engine.records.graph import NO_OPERATORS, OperatorNumber, OperatorSet, members
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
     order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
     for place in order:
         source = sources[place]
-        supported = supported_set(graph, partial(source.refusal, graph))
+        supported = source.taken(graph)
         found = merge_composites(graph, source, taken)
         before = None
         while found != before:  # composites of an atom that it cannot take as a whole go

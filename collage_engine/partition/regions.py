@@ -7,7 +7,7 @@ itself through another one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
@@ -15,7 +15,6 @@ from collage_engine.records.graph import (
     OperatorSet,
     first,
     members,
-    operator_set,
 )
 
 
@@ -154,8 +153,3 @@ class _RegionGraph:
                 if updated != self.above[lower]:
                     self.above[lower] = updated
                     work.append(lower)
-
-
-def supported_set(graph: DataflowGraph, refusal: Callable[[OperatorNumber], object]) -> OperatorSet:
-    """Return the operators for which there is no refusal."""
-    return operator_set(number for number in graph.operators if refusal(number) is None)

@@ -305,6 +305,10 @@ class CandidateSource:
                 return ({}, {}), (takes, gives)
         return (({}, {}),)
 
+    def taken(self, graph: DataflowGraph) -> OperatorSet:
+        """Return the operators that it can run on its device."""
+        return operator_set(o for o in graph.operators if self.refusal(graph, o) is None)
+
     def refusal(self, graph: DataflowGraph, index: OperatorNumber) -> Refusal | None:
         """Return why it cannot run a call on its device; None when it can."""
         op = graph.nodes[index].op

@@ -88,7 +88,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
     if result.index in places.known:  # it leaves the function
         n, c, h, w = result.type.shape
         target = places.write(result.index)
-        found.append(_transpose(places, result, step["d"], target, n, h * w, c))
+        found.append(_transpose(places, result, step["d"], target, (n, h * w, c)))
     return found
 
 
@@ -104,28 +104,21 @@ def _image(places: Places, index: int, found: list[dict[str, Any]]) -> Place:
             return given
         places.turned[index] = places.temporary(value.type.bytes)
         n, c, h, w = value.type.shape
-        found.append(_transpose(places, value, given, places.turned[index], n, c, h * w))
+        found.append(_transpose(places, value, given, places.turned[index], (n, c, h * w)))
     return places.turned[index]
 
 
 def _transpose(
-    places: Places,
-    value: Value,
-    source: Place,
-    target: Place,
-    batch: int,
-    rows: int,
-    columns: int,
+    places: Places, value: Value, source: Place, target: Place, sizes: tuple[int, int, int]
 ) -> dict[str, Any]:
+    """Return the step that exchanges rows and columns of a batch of matrices of some sizes."""
     node = places.graph.operator_of(value.index)
     name = value.name or "an input" if node is None else node.name or node.op
     return {
         "op": "transpose",
         "name": f"{name}, other order of axes",
         "dtype": value.type.dtype,
-        "batch": batch,
-        "rows": rows,
-        "columns": columns,
+        **dict(zip(("batch", "rows", "columns"), sizes, strict=True)),
         "a": source,
         "d": target,
     }
