@@ -339,7 +339,7 @@ class Race:
         if winner.fresh_us:
             winner.layers = self._where_time_goes(winner)
             if others:
-                self._profile_others(winner)
+                self._profile_others(winner, on_progress)
         return self.standings.result(winner)
 
     def _run_last_rounds(self, on_progress: OnProgress) -> None:
@@ -376,7 +376,7 @@ class Race:
             winner.fresh_us.clear()
         return bool(winner.fresh_us)
 
-    def _profile_others(self, winner: RaceEntry) -> None:
+    def _profile_others(self, winner: RaceEntry, on_progress: OnProgress) -> None:
         """Time the layers of whole models on other toolchains, too, as far as there is time."""
         self.clock.ends_at = min(self.clock.ends_at, self.clock.now() + OTHERS_S)
         others = [one for one in self.standings.entries if one.contender.kind == "whole-model"]
@@ -388,6 +388,7 @@ class Race:
             # It is loaded twice, and either may take longer than it did before.
             if 3 * process.load_s + 2 * runs_s > self.clock.left_s:
                 return
+            on_progress(1, 1, f"timing the layers of {entry.contender.title}")
             if not process.loaded:
                 process.reload()
             entry.layers = self._where_time_goes(entry)
