@@ -336,7 +336,7 @@ class Race:
             if self._time_afresh(winner):
                 break
             winner = self.standings.choose()
-        if winner.fresh_us:
+        if winner.process.loaded:  # also where there was no time for a fresh process
             winner.layers = self._where_time_goes(winner)
             if others:
                 self._profile_others(winner, on_progress)

@@ -445,3 +445,12 @@ def test_layers_of_the_winner_and_of_other_toolchains_are_timed_at_the_end(scrip
     assert layers["fast"] == found.winner.layers and not layers["mix"]
     assert [one.partition for one in layers["fast"]] == [0, None]
     assert layers["slow"], "it had left the race, and was loaded again"
+
+
+def test_layers_are_timed_where_there_was_no_time_for_a_fresh_process(script, tmp_path):
+    script.us["only"] = 40.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("only", kind="whole-model")])
+        going.clock.ends_at = going.clock.now()
+        found = going.finish()
+    assert not found.fresh and found.winner.layers
