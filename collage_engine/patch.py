@@ -126,16 +126,13 @@ def _listed() -> dict[str, Path]:
 
 
 def _digest(path_or_bytes: Any) -> str:
-    """Return the SHA-256 of a model's file; empty: it is none, or part of an artifact."""
+    """Return the SHA-256 of a model's file; empty: it is none."""
     import hashlib
 
     if isinstance(path_or_bytes, bytes):
         return hashlib.sha256(path_or_bytes).hexdigest()
     try:
-        path = Path(os.fspath(path_or_bytes))
-        if path.with_name("manifest.json").exists():  # which an artifact runs for other sizes
-            return ""
-        with path.open("rb") as stream:
+        with Path(os.fspath(path_or_bytes)).open("rb") as stream:
             return hashlib.file_digest(stream, "sha256").hexdigest()
     except (OSError, TypeError):  # the session has its own words for that
         return ""
@@ -309,6 +306,7 @@ def _replace(package: Any) -> None:
     """Replace the class of sessions wherever the package has it, by one that inherits it."""
     original = package.InferenceSession
     about = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
+    about["collage_original"] = original  # with which a loader runs a model's own file
     new = type(original.__name__, (_Session, original), about)
     for module in (package, sys.modules[original.__module__]):
         setattr(module, original.__name__, new)

@@ -14,6 +14,7 @@ import onnx
 import pytest
 
 from collage_engine.artifact.combine import combine_artifacts
+from collage_engine.artifact.own_file import fastest
 from collage_engine.model.importer import import_model
 from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.command import ROOT
@@ -125,7 +126,8 @@ def placed(model: Path, shape: tuple[int, ...], folder: Path) -> Path:
 def placements(folder) -> dict[str, Path]:
     """Of the network for pictures two widths, of the one for texts a single shape."""
     wide = [placed(cnn(folder), (1, 3, 16, w), folder / f"w{w}") for w in (32, 64)]
-    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn", {})
+    own = fastest(folder / "cnn.onnx", wide, {"openvino"})  # which runs other widths
+    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn", {}, own)
     return {
         "cnn": folder / "cnn",
         "text": placed(text(folder), (1, 8), folder / "text"),
@@ -222,6 +224,27 @@ def test_one_line_in_sitecustomize_and_the_copy_of_an_artifact(folder, placement
     copy = (sys.executable, "-P", where / "loader" / "patch.py")
     found = run(folder, "cnn", "path", *copy, COLLAGE_PLACEMENTS=str(where), PYTHONPATH="")
     assert found["pickled"].startswith(f"TypeError: the placement {where}")
+
+
+def test_a_loader_runs_the_own_file_also_where_sessions_are_placements(folder, placements):
+    code = """
+import os, sys
+sys.path.insert(0, sys.argv[1] + "/loader")
+import numpy as np
+import run_artifact
+own = run_artifact.OwnFile(sys.argv[2], "onnxruntime", 1)
+print(*(own({"image": np.ones((1, 3, 16, width), np.float32)})[0].shape for width in (32, 9)))
+print("collage_run_artifact" in sys.modules)
+"""
+    (folder / "loads.py").write_text(code)
+    done = subprocess.run(
+        [*PATCHED, str(folder / "loads.py"), str(placements["cnn"]), str(folder / "cnn.onnx")],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLLAGE_PLACEMENTS": str(placements["cnn"])},
+    )
+    assert done.stdout == "(1, 8, 16, 32) (1, 8, 16, 9)\nFalse\n", done.stderr
 
 
 def test_a_call_that_only_the_session_takes_is_said_once(folder, placements):
