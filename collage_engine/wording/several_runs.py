@@ -91,7 +91,7 @@ def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
     if sharing is None:
         return []
     said = []
-    if sharing.apart_bytes:
+    if sharing.apart_bytes and shapes > 1:
         said.append(
             f"the files of {shapes} shapes take {bytes_text(sharing.bytes)} together; apart they "
             f"would take {bytes_text(sharing.apart_bytes)}"
