@@ -69,7 +69,7 @@ def try_mixes(
     """
     graph = model.graph
     groups = groups_of(graph)
-    taken = _taken(groups, menu, data)
+    taken = _taken(groups, menu, data, _alone_us(race))
     able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
     if not able or len(taken) < 2 or race.leader is None:
         return data
@@ -111,12 +111,12 @@ def try_mixes(
 
 
 def _taken(
-    groups: Sequence[OperatorGroup], menu: Menu, data: ProblemData
+    groups: Sequence[OperatorGroup], menu: Menu, data: ProblemData, alone_us: Mapping[str, float]
 ) -> dict[str, dict[OperatorGroup, Candidate]]:
     """Return the candidates for groups by instance id.
 
-    Instances that TVM compiles, which take every operator, come first, then those with the fewest
-    groups, which are soonest ready.
+    Instances that TVM compiles, which take every operator, come first, then those that are fastest
+    alone.
     """
     wanted = set(groups)
     hosts = {source.instance.id for source in menu.sources if source.host}
@@ -126,7 +126,7 @@ def _taken(
         if is_plain and candidate.nodes in wanted and candidate.instance.id not in hosts:
             taken.setdefault(candidate.instance.id, {})[candidate.nodes] = candidate
     compiled = {source.instance.id for source in menu.sources if source.lowers_to_tir}
-    order = sorted(taken, key=lambda name: (name not in compiled, len(taken[name])))
+    order = sorted(taken, key=lambda name: (name not in compiled, alone_us.get(name, math.inf)))
     return {name: taken[name] for name in order}
 
 
