@@ -70,7 +70,7 @@ def test_a_model_of_the_zoo_becomes_one_engine(name: str) -> None:
             TENSORRT.plan(function)
     else:
         about, _ = TENSORRT.plan(function)
-        assert about["strongly_typed"] and about["layers"] > 0
+        assert about["layers"] > 0
 
 
 @pytest.mark.parametrize("name", ["residual_block", "leftovers"])

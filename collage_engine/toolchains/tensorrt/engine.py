@@ -1,11 +1,10 @@
-"""Builds engines, and reads their layers.
+"""Builds engines, and reads the layers of profiles.
 
 TensorRT parses a partition's ONNX itself, and is told with what arithmetic.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,16 +20,6 @@ from collage_engine.toolchains.tensorrt.library import (
     reason_against_architecture,
 )
 
-FLAGS = {
-    "fp16": "FP16",
-    "bf16": "BF16",
-    "float16": "FP16",
-    "bfloat16": "BF16",
-    "int8": "INT8",
-    "uint8": "INT8",
-}
-"""Flags that let kernels compute in lower precision, by an instance's option or by an element type
-of the model."""
 TYPES = {
     "bool": "BOOL",
     "int8": "INT8",
@@ -50,16 +39,14 @@ class Engine:
 
     plan: bytes
     about: dict[str, Any]
-    """Release, flavour, layers and precision, for the faces and for the loading process."""
+    """Release, flavour and number of layers, for the faces and for the loading process."""
 
 
 def build_engine(
     model: bytes,
     inputs: Sequence[str],
     outputs: Sequence[str],
-    inside: set[str],
     architecture: str,
-    option: str = "",
     tf32: bool = False,
 ) -> Engine:
     """Build the engine of an ONNX model; its tensors are called input0, …, output0, ….
@@ -68,9 +55,7 @@ def build_engine(
         model: The model, with its weights.
         inputs: Element types of its inputs.
         outputs: Element types of its outputs.
-        inside: Element types of all of its values.
         architecture: The device's architecture, for example ``sm_90a``.
-        option: Empty where kernels compute as the model says, else ``fp16`` or ``bf16``.
         tf32: Whether products of float32 may be rounded to tf32.
 
     Raises:
@@ -92,7 +77,7 @@ def build_engine(
     _name(found, "input", [network.get_input(n) for n in range(network.num_inputs)], inputs)
     _name(found, "output", [network.get_output(n) for n in range(network.num_outputs)], outputs)
     config = builder.create_builder_config()
-    configure(found, config, architecture, inside | ({option} if option else set()), tf32)
+    configure(found, config, architecture, tf32)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
@@ -102,8 +87,6 @@ def build_engine(
         "version": found.version,
         "architecture": bare(architecture),
         "layers": network.num_layers,
-        "strongly_typed": found.strongly_typed,
-        "precision": option or "as the model says",
     }
     return Engine(bytes(serialised), about)
 
@@ -181,13 +164,12 @@ def reason_of(log: Any, otherwise: str) -> str:
 
 
 def creation_flags(found: Api) -> int:
-    """Return the flags with which networks are created, as a bit mask."""
-    kinds = found.trt.NetworkDefinitionCreationFlag
-    flag = getattr(kinds, "STRONGLY_TYPED" if found.strongly_typed else "EXPLICIT_BATCH", None)
+    """Return the flags with which networks are created: they compute in the types of the model."""
+    flag = getattr(found.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
 
 
-def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32: bool) -> None:
+def configure(found: Api, config: Any, architecture: str, tf32: bool) -> None:
     """Set the builder's options so that all toolchains compute with equal arithmetic.
 
     The engine uses one stream, and the architecture is named where the release can be told it.
@@ -196,61 +178,17 @@ def configure(found: Api, config: Any, architecture: str, kinds: set[str], tf32:
         found: The TensorRT that is installed.
         config: The builder's configuration, which is changed.
         architecture: The device's architecture.
-        kinds: The element types of the function's values, and the instance's option.
         tf32: Whether products of float32 may be rounded to tf32.
-
-    Raises:
-        ToolchainError: The release does not compute in one of the types.
     """
     trt, flags = found.trt, found.trt.BuilderFlag
     if hasattr(flags, "TF32"):  # on unless it is cleared
         (config.set_flag if tf32 else config.clear_flag)(flags.TF32)
-    if not found.strongly_typed:
-        for name in sorted({FLAGS[kind] for kind in kinds if kind in FLAGS}):
-            flag = getattr(flags, name, None)
-            if flag is None:
-                raise ToolchainError(f"TensorRT {found.version} computes in no {name}")
-            config.set_flag(flag)
     if hasattr(config, "max_aux_streams"):
         config.max_aux_streams = 0
-    if hasattr(trt, "ProfilingVerbosity"):
-        config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
     if found.architectures():
         name = bare(architecture).replace("sm_", "SM")
         config.num_compute_capabilities = 1
         config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)
-
-
-def executed_layers(plan: bytes) -> list[dict[str, Any]]:
-    """Return the layers in execution order with their kernels.
-
-    The list is empty where the engine cannot be opened.
-    """
-    try:
-        found = api()
-    except ToolchainError:
-        return []
-    trt = found.trt
-    engine = trt.Runtime(logger(found)).deserialize_cuda_engine(plan)
-    if engine is None:
-        return []
-    text = engine.create_engine_inspector().get_engine_information(trt.LayerInformationFormat.JSON)
-    try:
-        layers = json.loads(text).get("Layers", [])
-    except ValueError:
-        return []
-    return [_step(layer) for layer in layers]
-
-
-def _step(layer: Any) -> dict[str, Any]:
-    if not isinstance(layer, dict):  # engines built without details tell names only
-        return {"what": "layer", "name": str(layer)}
-    return {
-        "what": str(layer.get("LayerType", "layer")),
-        "name": str(layer.get("Name", "")),
-        "kernel": str(layer.get("TacticName", "")),
-        "from": str(layer.get("Metadata", "")),
-    }
 
 
 ONNX_NAME = re.compile(r"\[ONNX Layer: ([^\]]+)\]")

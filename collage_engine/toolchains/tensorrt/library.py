@@ -1,4 +1,4 @@
-"""Finds the TensorRT that is installed: TensorRT 8.5 to 11 or TensorRT-RTX.
+"""Finds the TensorRT that is installed: TensorRT 10 or 11 or TensorRT-RTX.
 
 One interface serves all of them; what a release lacks is looked up on the module when it is needed.
 """
@@ -17,8 +17,9 @@ from collage_engine.support.errors import ToolchainError, short_reason
 
 INSTALL = "pip install tensorrt"
 """Command that installs TensorRT, as messages name it."""
-LEAST = (8, 5)
-"""The first release with ``enqueueV3`` (TensorRT's release notes)."""
+LEAST = (10, 0)
+"""The first release whose networks may be strongly typed and whose batch is always explicit
+(TensorRT's release notes)."""
 
 _MODULES = (
     ("tensorrt", False),
@@ -49,14 +50,6 @@ class Api:
         """Return the major and minor number of the release."""
         major, minor = [*re.findall(r"\d+", self.version), "0", "0"][:2]
         return int(major), int(minor)
-
-    @property
-    def strongly_typed(self) -> bool:
-        """Tell whether models state all types themselves (TensorRT 11, and RTX).
-
-        Older releases may be told to compute float32 in half precision.
-        """
-        return not hasattr(self.trt.BuilderFlag, "FP16")
 
     def architectures(self) -> tuple[str, ...]:
         """Return the devices for which TensorRT-RTX builds engines, for example sm_86.

@@ -10,7 +10,7 @@ import msgspec
 
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
-from collage_engine.records.precision import BFLOAT16, FLOAT16, FLOAT32, TF32
+from collage_engine.records.precision import TF32, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -29,7 +29,7 @@ from collage_engine.toolchains.runtime.cuda import (
 )
 from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain, serialised
 from collage_engine.toolchains.tensorrt import library
-from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, executed_layers, parses
+from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, parses
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -39,20 +39,16 @@ if TYPE_CHECKING:
 
 PYTHON_PART = "collage_tensorrt.py"
 """The name of python_runtime.py in an artifact."""
-_ADMITTED = {TF32: (TF32,), FLOAT16: ("fp16",), BFLOAT16: ("fp16", "bf16")}
-"""The options that each precision of a run admits; float16 rounds less than bfloat16."""
 _LAST: dict[str, Any] = {}
 """The engine that was built last in this process, and of what (its instance and the SHA-256 of its
 ONNX model), so that a repeated request needs no second build."""
-_LOWEST = {TF32: TF32, "fp16": FLOAT16, "bf16": BFLOAT16}
-"""The precision of the instance with each option."""
 
 
 class TensorrtToolchain(OnnxFedToolchain):
-    """TensorRT 8.5 to 11 or TensorRT-RTX, whichever is installed, fed through its ONNX parser.
+    """TensorRT 10 or 11 or TensorRT-RTX, whichever is installed, fed through its ONNX parser.
 
-    Engines run through its Python interface, since no wheel carries the C++ headers; an artifact
-    then needs Python and says so.
+    Engines compute in the types of the model, and run through its Python interface, since no wheel
+    carries the C++ headers; an artifact then needs Python and says so. None has run on a device.
     """
 
     about = ToolchainAbout(
@@ -103,22 +99,10 @@ class TensorrtToolchain(OnnxFedToolchain):
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
-
-        def instance(lowest: str, *options: tuple[str, str]) -> ToolchainInstance:
-            return ToolchainInstance(
-                toolchain=self.name,
-                config=options,
-                precision=lowest,
-                device="cuda:0",
-                architecture=target.architecture,
-            )
-
-        lower = [
-            instance(_LOWEST[option], ("precision", option))
-            for option in _ADMITTED.get(precision, ())
-            if option == TF32 or not library.api().strongly_typed
-        ]
-        return instance(FLOAT32), *lower
+        plain = ToolchainInstance(
+            toolchain=self.name, device="cuda:0", architecture=target.architecture
+        )
+        return (plain, in_precision(plain, TF32)) if precision == TF32 else (plain,)
 
     def supports(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
@@ -152,17 +136,12 @@ class TensorrtToolchain(OnnxFedToolchain):
         return dict(plan), weights
 
     def _build(self, function: Function, data: bytes) -> tuple[dict[str, Any], bytes]:
-        instance = function.instance
-        nodes = [function.graph.nodes[index] for index in function.members]
-        held = [function.graph.values[index].type.dtype for index in function.constants]
         engine = build_engine(
             data,
             [function.input_type(index).dtype for index in function.inputs],
             [function.output_type(index).dtype for index in function.outputs],
-            {*held, *(kind.dtype for node in nodes for kind in node.types)},
-            instance.architecture,
-            "" if instance.precision == TF32 else instance.option("precision"),
-            instance.precision == TF32,
+            function.instance.architecture,
+            function.instance.precision == TF32,
         )
         return {**engine.about, "engine_bytes": len(engine.plan)}, engine.plan
 
@@ -178,13 +157,6 @@ class TensorrtToolchain(OnnxFedToolchain):
         from collage_engine.toolchains.tensorrt.engine import read_profile
 
         return read_profile(content)
-
-    def inside(self, module: Any) -> dict[str, Any]:
-        """Return the engine's facts, and its layers where it can be opened here."""
-        described = super().inside(module)
-        _, _, weights = self.unpack(module)
-        described["steps"] = executed_layers(weights)
-        return described
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the file that opens engines from Python, CUDA's runtime and its own."""
