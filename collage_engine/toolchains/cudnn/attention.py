@@ -1,5 +1,7 @@
 """Finds attention in a graph, as exporters write it out, and plans it as one call of cuDNN.
 
+Products that share an operand are one product: query, key and value, gate and up.
+
 Exporters move heads in front by reshaping and permuting, scale both operands or the scores, add a
 mask, and repeat heads of keys and values that several queries share. cuDNN reads its operands by
 strides, so that all of this costs nothing: an operand is a ``View`` of the value that it is made
@@ -11,25 +13,36 @@ Source of the operation: cuDNN's documentation of scaled dot product attention.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import Bound, Match, Pattern
+from collage_engine.partition.patterns import (
+    Bound,
+    Either,
+    Match,
+    Pattern,
+    anything,
+    constant,
+    op,
+)
 from collage_engine.records.graph import (
     NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
+    Value,
     ValueIndex,
     members,
     one_operator,
 )
 from collage_engine.support.errors import UnsupportedError
+from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Ints, row_major
 
@@ -460,38 +473,13 @@ def _joined(places: Places, found: Attention, done: list[dict[str, Any]]) -> lis
     """Append the step of one product for query, key and value; return where these lie in it."""
     graph = places.graph
     made = projections(graph, found)
-    kind = made[0][1].type.dtype
-    widths = [int(product.type.shape[-1]) for _, product, _ in made]
+    result, begins = one_product(places, [(product, bias) for _, product, bias in made], done)
     lead = tuple(made[0][1].type.shape[:-1])
-    rows, taken, width = (
-        math.prod(lead),
-        graph.values[made[0][1].inputs[1]].type.shape[0],
-        sum(widths),
-    )
-    weights = np.concatenate([places.constants(p.inputs[1]) for _, p, _ in made], axis=1)
-    result = {**places.temporary(rows * width * SIZE), "dtype": kind}
-    step: dict[str, Any] = {
-        "op": "matmul",
-        "name": " and ".join(product.name or str(product.index) for _, product, _ in made),
-        "math": "any",
-        "x": _matrix(places.read(made[0][1].inputs[0]), rows, taken, kind),
-        "w": _matrix(places.constant(weights), taken, width, kind),
-        "y": _matrix(result, rows, width, kind),
-        "posts": [],
-    }
-    if any(bias is not None for _, _, bias in made):
-        parts = [
-            np.zeros(n, weights.dtype) if bias is None else places.constants(bias)
-            for n, (_, _, bias) in zip(widths, made, strict=True)
-        ]
-        bias = _matrix(places.constant(np.concatenate(parts)), 1, width, kind)
-        step["posts"].append({"mode": "add", "other": bias})
-    done.append(step)
-    begins = {view.source: sum(widths[:number]) for number, (view, _, _) in enumerate(made)}
+    begin_of = {view.source: begin for (view, _, _), begin in zip(made, begins, strict=False)}
     operands = []
     for view in found.operands:
-        whole = np.empty((*lead, width), np.int8)
-        begin = begins[view.source]
+        whole = np.empty((*lead, begins[-1]), np.int8)
+        begin = begin_of[view.source]
         part = whole[..., begin : begin + int(graph.values[view.source].type.shape[-1])]
         lies = lying(graph, view.steps, part)
         if lies is None:
@@ -502,6 +490,99 @@ def _joined(places: Places, found: Attention, done: list[dict[str, Any]]) -> lis
         place = {**result, "offset": (begin + lies[0]) * SIZE}
         operands.append({**place, "strides": lying_there.strides})
     return operands
+
+
+def one_product(
+    places: Places,
+    made: Sequence[tuple[Node, ValueIndex | None]],
+    done: list[dict[str, Any]],
+) -> tuple[dict[str, Any], list[int]]:
+    """Append the step of one product that does the work of several of the same value.
+
+    Args:
+        places: Where the values of the function lie.
+        made: The products, by constant weights, and their biases.
+        done: The steps before it.
+
+    Returns:
+        Where its rows lie, and where in a row that of each product begins; at last how long one is.
+    """
+    first, kind = made[0][0], made[0][0].type.dtype
+    begins = [0, *itertools.accumulate(int(product.type.shape[-1]) for product, _ in made)]
+    rows, width = math.prod(first.type.shape[:-1]), begins[-1]
+    weights = np.concatenate([places.constants(p.inputs[1]) for p, _ in made], axis=1)
+    result = {**places.temporary(rows * width * SIZE), "dtype": kind}
+    step: dict[str, Any] = {
+        "op": "matmul",
+        "name": " and ".join(product.name or str(product.index) for product, _ in made),
+        "math": "any",
+        "x": _matrix(places.read(first.inputs[0]), rows, weights.shape[0], kind),
+        "w": _matrix(places.constant(weights), weights.shape[0], width, kind),
+        "y": _matrix(result, rows, width, kind),
+        "posts": [],
+    }
+    if any(bias is not None for _, bias in made):
+        parts = [
+            np.zeros(product.type.shape[-1], weights.dtype)
+            if bias is None
+            else places.constants(bias)
+            for product, bias in made
+        ]
+        bias = _matrix(places.constant(np.concatenate(parts)), 1, width, kind)
+        step["posts"].append({"mode": "add", "other": bias})
+    done.append(step)
+    return result, begins
+
+
+def _gated(x: Pattern) -> Pattern:
+    """Return the pattern of two products of a value, one of which gates the other."""
+    gate, up = (
+        op("matmul", x, constant(f"{name} weights"), name=name, where=_is_flat)
+        for name in ("gate", "up")
+    )
+    gates = [
+        Either((active,), name=mode)
+        for mode, active in (
+            ("swish", op("nn.silu", gate) | chains.silu(gate)),
+            ("gelu", op("nn.gelu", gate)),
+            ("gelu_tanh", op("nn.gelu_tanh", gate)),
+        )
+    ]
+    return op("multiply", Either(tuple(gates)), up, name="gated")
+
+
+def _is_flat(graph: DataflowGraph, value: Value) -> bool:
+    """Tell whether a product is one of half precision by a matrix."""
+    node = _maker(graph, value.index)
+    weights = () if node is None else graph.values[node.inputs[1]].type.shape
+    return len(weights) == 2 <= len(value.type.shape) and value.type.dtype in TYPES
+
+
+GATED = _gated(anything("x"))
+"""``activation(x · gate) · (x · up)``, as in the feed-forward layers of language models."""
+
+
+def gated_steps(places: Places, match: Match) -> list[dict[str, Any]]:
+    """Return the steps of a gated product: one product, and its halves multiplied."""
+    done: list[dict[str, Any]] = []
+    made = [_maker(places.graph, match.bindings[name]) for name in ("gate", "up")]
+    products = [(node, None) for node in made if node is not None]
+    result, (_, begin, width) = one_product(places, products, done)
+    kind, rows = products[0][0].type.dtype, math.prod(products[0][0].type.shape[:-1])
+    half = {"dims": (1, rows, begin), "strides": (rows * width, width, 1), "dtype": kind}
+    mode = next(m for m in ("swish", "gelu", "gelu_tanh") if m in match.bindings)
+    step = {
+        "op": "pointwise",
+        "name": f"{mode} of a half of it",
+        "math": "any",
+        "x": {**result, **half},
+        "posts": [
+            {"mode": mode},
+            {"mode": "multiply", "other": {**result, **half, "offset": begin * SIZE}},
+        ],
+        "y": _matrix(places.write(match.root), rows, begin, kind),
+    }
+    return [*done, step]
 
 
 def _matrix(place: dict[str, Any], rows: int, columns: int, kind: str) -> dict[str, Any]:

@@ -150,6 +150,9 @@ DIALECT = Dialect(
     epilogues={mode: partial(op, relax) for mode, relax in ACTIVATIONS.items()},
     check=check,
     steps=steps,
-    further=((attention.AttentionPattern(name="attention"), attention.steps),),
+    further=(
+        (attention.AttentionPattern(name="attention"), attention.steps),
+        (attention.GATED, attention.gated_steps),
+    ),
 )
 """Convolutions, plain and transposed, with bias, residual sum and activation; attention."""

@@ -64,7 +64,7 @@ using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
 const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
   static const std::unordered_map<std::string, fe::PointwiseMode_t> modes = {
-      {"add", fe::PointwiseMode_t::ADD},
+      {"add", fe::PointwiseMode_t::ADD},          {"multiply", fe::PointwiseMode_t::MUL},
       {"relu", fe::PointwiseMode_t::RELU_FWD},    {"clip", fe::PointwiseMode_t::RELU_FWD},
       {"sigmoid", fe::PointwiseMode_t::SIGMOID_FWD}, {"tanh", fe::PointwiseMode_t::TANH_FWD},
       {"swish", fe::PointwiseMode_t::SWISH_FWD},  {"gelu", fe::PointwiseMode_t::GELU_FWD},
@@ -168,11 +168,12 @@ class Step {
   // Add the operations to graph_.
   void Compose() {
     if (what_ == "attention") return ComposeAttention();
-    GraphTensor x = Input(Field(about_, "x").cast<json::Object>());
-    GraphTensor w = Input(Field(about_, "w").cast<json::Object>());
+    GraphTensor x = Input(Field(about_, "x").cast<json::Object>()), w, y;
+    if (Has(about_, "w")) w = Input(Field(about_, "w").cast<json::Object>());
     const TensorAbout result(Field(about_, "y").cast<json::Object>());
-    GraphTensor y;
-    if (what_ == "conv") {
+    if (what_ == "pointwise") {
+      y = x;
+    } else if (what_ == "conv") {
       y = graph_->conv_fprop(x, w, Windows(fe::graph::Conv_fprop_attributes()));
     } else if (what_ == "matmul") {
       y = graph_->matmul(x, w, fe::graph::Matmul_attributes());
