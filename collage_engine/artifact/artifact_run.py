@@ -111,7 +111,7 @@ def artifact_process(manifest: Mapping[str, Any]) -> Worker:
     """Return a new process for an artifact with this manifest; it is an ``ArtifactProcess``."""
     return Worker(
         "collage_engine.artifact.artifact_run:ArtifactProcess",
-        env={**manifest["environment"], "TVM_USE_RUNTIME_LIB": "1"},
+        env=manifest["environment"],
         name="collage-artifact",
     )
 

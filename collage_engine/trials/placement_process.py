@@ -67,8 +67,6 @@ LOAD_LEAST_S = 2 * LEAST_S
 """Seconds for that however little the run has left."""
 BUILD_LEAST_S = 2 * LOAD_LEAST_S
 """The same for building a placement, which a compiler's libraries are loaded for, too."""
-RUNTIME_ONLY = {"TVM_USE_RUNTIME_LIB": "1"}
-"""A placement needs TVM's runtime, not its compiler: half the time to start, less memory."""
 
 TRIAL_SPIN = {"TVM_THREAD_POOL_SPIN_COUNT": "20000"}
 """Turns for which idle threads of TVM's pool spin in a trial, where they may: some 12 ms, which is
@@ -367,7 +365,7 @@ class PlacementProcess:
         own = self.built.environment if self.built else {}
         self._worker = self._bench.start_worker(
             TRIAL_JOB,
-            env=TRIAL_SPIN | own | RUNTIME_ONLY | dict(environment or {}),
+            env=TRIAL_SPIN | own | dict(environment or {}),
             name="collage-trial",
         )
 
