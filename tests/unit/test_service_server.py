@@ -34,6 +34,7 @@ class FakeEngine:
     def __init__(self, listener):
         self.listener = listener
         self.cancelled = threading.Event()
+        self.has_pins = False
 
     def cancel_request(self, ticket: Ticket) -> None:
         ticket.cancelled.set()
@@ -63,7 +64,11 @@ class FakeEngine:
         if method == "runs.list":
             raise RuntimeError("a defect")
         if method == "pins.set":
+            time.sleep(0.1)
+            self.has_pins = True
             return params
+        if method == "candidates.query":
+            return {"has_pins": self.has_pins}
         raise AssertionError(method)
 
     def close(self) -> None:
@@ -109,6 +114,17 @@ def request(identity: int, method: str, params: Any = None) -> dict[str, Any]:
 
 
 HELLO = request(1, "hello", {"version": SERVICE_PROTOCOL, "client": "test"})
+
+
+def test_what_is_asked_after_new_pins_finds_them(talk):
+    """Requests are worked on in threads, of which a later one may otherwise be the first."""
+    answers = talk(
+        HELLO,
+        request(2, "pins.set", {"document": "d", "pins": []}),
+        request(3, "candidates.query", {"document": "d"}),
+    )
+    (found,) = (answer["result"] for answer in answers if answer["id"] == 3)
+    assert found == {"has_pins": True}
 
 
 def test_an_opening_is_cancelled_by_its_id_without_a_document(talk):
