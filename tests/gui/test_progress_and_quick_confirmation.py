@@ -90,9 +90,12 @@ def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> No
     d.run(page)
     document = page.document
     d.until(lambda: document.placement.shown.title == "Run 1")
+    # No placement that was measured keeps to both.
     document.selection.select([0])
-    page.pins.pin_never("tvm")
-    d.until(lambda: document.stale)
+    page.pins.pin_to("onednn")
+    document.selection.select([document.operators.count - 1])
+    page.pins.pin_to("onnxruntime")
+    d.until(lambda: document.placement.shown.placement.measured_us is None)
     page.runs.start()
     d.until(lambda: document.execution.provisional is not None)
     assert document.placement.shown.title == "Best so far"
