@@ -397,13 +397,13 @@ class Session:
         """
         named = ShapeChoice(dims=_typed("dims", dims, dict[str, int]))
         entries = answers.shapes_list(self._opened).entries
-        found = [each for each in entries if named.dims.items() <= each.choice.dims.items()]
-        if len(found) != 1:
+        matches = [each for each in entries if named.dims.items() <= each.choice.dims.items()]
+        if len(matches) != 1:
             text, every = named.text, ", ".join(e.choice.text for e in entries)
-            how = "several shapes" if found else "no shape"
+            how = "several shapes" if matches else "no shape"
             held = f"it has {every}" if every else "it is of one shape"
             raise UsageError(f"the session has {how} with {text}: {held}")
-        (entry,) = found
+        (entry,) = matches
         return Session(self._engine, p.ModelAnswer(document=entry.document, model=entry.model))
 
     @property
@@ -764,9 +764,9 @@ class PlacedModel:
 
     def __repr__(self) -> str:
         from collage_engine.wording.figures import verdict_sentence
-        from collage_engine.wording.titles import learn
+        from collage_engine.wording.titles import register_toolchains
 
-        learn(self.run.toolchains)
+        register_toolchains(self.run.toolchains)
         name = Path(self.session.model.path).name
         parts = counted(len(self.partitions), "partition")
         return f"<PlacedModel {name}, {parts}: {verdict_sentence(self.run)}>"
@@ -817,8 +817,8 @@ def _new_folder(out: object) -> str:
 
 def _settings(settings: object) -> RunSettings:
     """Return the settings of a run; UsageError where the value is none."""
-    found: RunSettings = _typed("settings", settings or RunSettings(), RunSettings)
-    return found
+    checked: RunSettings = _typed("settings", settings or RunSettings(), RunSettings)
+    return checked
 
 
 def _content(model: object) -> bytes | None:

@@ -78,7 +78,9 @@ class Placement:
         """Run on inputs by name; texts are objects, as sessions return them."""
         outputs: list[Any] = self.model.run(wanted or None, feeds)
         if self.has_texts:
-            return [each.astype(object) if each.dtype.kind in "SU" else each for each in outputs]
+            return [
+                output.astype(object) if output.dtype.kind in "SU" else output for output in outputs
+            ]
         return outputs
 
 
@@ -108,7 +110,7 @@ def _listed() -> dict[str, Path]:
     Raises:
         ValueError: One is no artifact.
     """
-    found: dict[str, Path] = {}
+    folders: dict[str, Path] = {}
     for name in filter(None, os.environ.get(PLACEMENTS, "").split(os.pathsep)):
         folder = Path(name).resolve()
         try:
@@ -121,8 +123,8 @@ def _listed() -> dict[str, Path]:
                 raise ValueError("it takes sequences of tensors, which sessions take otherwise")
         except ValueError as error:
             raise ValueError(f"{PLACEMENTS}: {folder}: {error}") from error
-        found.setdefault(about["sha256"], folder)
-    return found
+        folders.setdefault(about["sha256"], folder)
+    return folders
 
 
 def _digest(path_or_bytes: Any) -> str:

@@ -92,8 +92,8 @@ def python_environment() -> QProcessEnvironment:
     """Return an environment in which Python finds the same packages, also from a checkout."""
     environment = QProcessEnvironment.systemEnvironment()
     root = os.path.dirname(os.path.dirname(os.path.abspath(collage_engine.__file__)))
-    known = environment.value("PYTHONPATH")
-    environment.insert("PYTHONPATH", root + (os.pathsep + known if known else ""))
+    python_path = environment.value("PYTHONPATH")
+    environment.insert("PYTHONPATH", root + (os.pathsep + python_path if python_path else ""))
     return environment
 
 

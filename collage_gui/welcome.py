@@ -78,7 +78,7 @@ class WelcomePage(QWidget):
         self.busy = named(QProgressBar(textVisible=False), "welcomeBusy", title)
         self.busy.setRange(0, 0)
 
-        items = "".join(f"<li style='margin-bottom: 8px'>{each}</li>" for each in STEPS)
+        items = "".join(f"<li style='margin-bottom: 8px'>{step}</li>" for step in STEPS)
         steps = QLabel(f"<ol style='-qt-list-indent: 0; margin-left: 18px'>{items}</ol>")
         steps.setWordWrap(True)
         one = lay_out(QVBoxLayout(), text_label("How it works", "heading"), steps, None, gap=1)

@@ -22,7 +22,7 @@ import numpy as np
 from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES, sha256
 from collage_engine.artifact.manifest import is_artifact
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
-from collage_engine.machine.folders import real, write_whole
+from collage_engine.machine.folders import replace_atomically, resolve
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -84,8 +84,8 @@ def check_target_folder(folder: Path) -> None:
     """
     if folder.is_symlink() and not folder.exists():
         raise ArtifactError(f"{folder} is a link to nothing: remove it or choose another folder")
-    place = real(folder)
-    needed = [next(each for each in place.parents if each.exists())]
+    place = resolve(folder)
+    needed = [next(parent for parent in place.parents if parent.exists())]
     if place.exists():
         if not place.is_dir():
             raise ArtifactError(f"{folder} is a file: choose another folder for the artifact")
@@ -141,7 +141,7 @@ def put_artifact(out: Path, fill: Callable[[Path], None]) -> None:
         ArtifactError: The folder cannot be written; what was there is still there.
     """
     try:
-        write_whole(out, fill)
+        replace_atomically(out, fill)
     except OSError as error:
         raise ArtifactError(
             f"the artifact cannot be written to {out}: {error.strerror or error}"
@@ -335,15 +335,15 @@ def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]
     """Return the licence files of the packages that the libraries came from, by library name."""
     wanted = {Path(library.file).resolve(): library.name for library in libraries}
     names = {path.name for path in wanted}
-    found: dict[str, list[Path]] = {}
+    texts: dict[str, list[Path]] = {}
     for distribution in metadata.distributions() if wanted else ():
         files = distribution.files or []
         owned = [Path(str(distribution.locate_file(file))) for file in files if file.name in names]
         for name in {wanted[path] for path in map(Path.resolve, owned) if path in wanted}:
-            found[name] = [
+            texts[name] = [
                 Path(str(distribution.locate_file(file)))
                 for file in files
                 if file.name.upper().startswith(("LICENSE", "LICENCE", "COPYING", "NOTICE"))
                 or "THIRDPARTY" in file.name.upper().replace("-", "").replace("_", "")
             ]
-    return found
+    return texts

@@ -71,15 +71,15 @@ def combine_artifacts(
         stored: dict[str, Path] = {}
         files = {}
         for entry, source, manifest in zip(entries, folders, manifests, strict=True):
-            place = folder / entry["folder"]
+            target = folder / entry["folder"]
             for name, about in manifest["files"].items():
                 stored[about["sha256"]] = _link(
-                    stored.get(about["sha256"], source / name), place / name
+                    stored.get(about["sha256"], source / name), target / name
                 )
-            shutil.copyfile(source / MANIFEST, place / MANIFEST)
-            size = (place / MANIFEST).stat().st_size
+            shutil.copyfile(source / MANIFEST, target / MANIFEST)
+            size = (target / MANIFEST).stat().st_size
             files[f"{entry['folder']}/{MANIFEST}"] = {
-                "sha256": sha256(place / MANIFEST),
+                "sha256": sha256(target / MANIFEST),
                 "bytes": size,
             }
         for name, about in manifests[0]["files"].items():
@@ -104,14 +104,14 @@ def combine_artifacts(
     )
 
 
-def _link(file: Path, place: Path) -> Path:
+def _link(file: Path, target: Path) -> Path:
     """Make a file known under another name as well, or copy it where that cannot be."""
-    place.parent.mkdir(parents=True, exist_ok=True)
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        os.link(file, place)
+        os.link(file, target)
     except OSError:
-        shutil.copyfile(file, place)
-    return place
+        shutil.copyfile(file, target)
+    return target
 
 
 def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -127,7 +127,9 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     # One setting for the whole process: as many threads as any entry has. Nobody spins where one
     # entry must not, since the variables that forbid it stand in no other entry.
     by_threads = sorted(manifests, key=lambda manifest: manifest["threads"])
-    shared["environment"] = {k: v for each in by_threads for k, v in each["environment"].items()}
+    shared["environment"] = {
+        k: v for thread in by_threads for k, v in thread["environment"].items()
+    }
     return shared
 
 

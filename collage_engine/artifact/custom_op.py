@@ -120,8 +120,8 @@ def _model(manifest: dict[str, Any]) -> onnx.ModelProto:
     inputs, outputs = ([value(each) for each in manifest[of]] for of in ("inputs", "outputs"))
     node = helper.make_node(
         f"Placement_{manifest['files'][MODULE_FILE]['sha256'][:12]}",
-        [each.name for each in inputs],
-        [each.name for each in outputs],
+        [input_.name for input_ in inputs],
+        [output.name for output in outputs],
         name="placement",
         domain=DOMAIN,
     )

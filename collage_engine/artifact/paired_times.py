@@ -102,12 +102,12 @@ def compare_artifacts(
     both = folder, other
     logs: list[float] = []
     medians: tuple[list[float], list[float]] = ([], [])
-    found: list[dict[str, Any]] = []
+    opened_artifacts: list[dict[str, Any]] = []
     outcome = None
     manifests = [timed_manifest(each) for each in both]
     while outcome is None:
         opened, rounds = timed_pair(both, manifests)
-        found.append(opened)
+        opened_artifacts.append(opened)
         logs.append(pair_ratio(*rounds))
         for kept, taken in zip(medians, rounds, strict=True):
             kept.append(statistics.median(taken) * 1e6)
@@ -124,7 +124,9 @@ def compare_artifacts(
         us=statistics.median(medians[0]),
         baseline_us=statistics.median(medians[1]),
     )
-    return latency, max(found, key=lambda one: (one["wrong"] is not None, one["max_rel_error"]))
+    return latency, max(
+        opened_artifacts, key=lambda one: (one["wrong"] is not None, one["max_rel_error"])
+    )
 
 
 def timed_pair(
@@ -134,9 +136,9 @@ def timed_pair(
 
     What ``open_artifact`` said of the first one comes along.
     """
-    rest_s = REST_S if any(each.get("threads", 1) > 1 for each in manifests) else 0.005
+    rest_s = REST_S if any(manifest.get("threads", 1) > 1 for manifest in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
-    workers = [artifact_process(each) for each in manifests]
+    workers = [artifact_process(manifest) for manifest in manifests]
     try:
         with ThreadPoolExecutor(2) as pool:
             opened, _ = pool.map(open_artifact, workers, folders)

@@ -19,7 +19,7 @@ import numpy as np
 from onnx import TensorProto, numpy_helper
 
 from collage_engine.model.values import TEXT_TYPE, encoded
-from collage_engine.support.errors import UsageError, short_reason, shown
+from collage_engine.support.errors import UsageError, displayable, short_reason
 
 ArrayKind = tuple[tuple[int, ...], np.dtype]
 """Shape and element type."""
@@ -65,16 +65,16 @@ def _samples_of(
     outputs: Mapping[str, ArrayKind | None],
 ) -> list[tuple[Arrays, Arrays]]:
     members = archive.infolist()
-    nested = [each for each in members if each.filename.endswith(".npz")]
+    nested = [member for member in members if member.filename.endswith(".npz")]
     tensors: dict[str, dict[str, zipfile.ZipInfo]] = defaultdict(dict)
-    for each in members:
-        if found := _TENSOR.fullmatch(each.filename):
-            tensors[found[1] or ""][f"{found[2]}_{int(found[3])}"] = each
+    for member in members:
+        if match := _TENSOR.fullmatch(member.filename):
+            tensors[match[1] or ""][f"{match[2]}_{int(match[3])}"] = member
     if not nested and not tensors:
         return [(each, {}) for each in _along_first_axis(_arrays(archive, wanted), wanted)]
     samples: list[tuple[Arrays, Arrays]] = []
-    for each in nested:
-        with zipfile.ZipFile(io.BytesIO(archive.read(each))) as inner:
+    for member in nested:
+        with zipfile.ZipFile(io.BytesIO(archive.read(member))) as inner:
             found_here = _along_first_axis(_arrays(inner, wanted), wanted)
         samples += [(one, {}) for one in found_here]
     for folder in sorted(tensors, key=lambda name: (len(name), name)):
@@ -102,19 +102,19 @@ def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, .
         The sizes as they stand, an axis of samples among them. What cannot be read is left out;
         ``read_samples`` says what is wrong with it.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    sizes: dict[str, tuple[int, ...]] = {}
     with contextlib.suppress(Exception), zipfile.ZipFile(io.BytesIO(content)) as archive:
         for member in archive.infolist():
             tensor = _TENSOR.fullmatch(member.filename)
             with contextlib.suppress(Exception):
                 if member.filename.endswith(".npz"):
-                    found = stated_sizes(archive.read(member), names) | found
+                    sizes = stated_sizes(archive.read(member), names) | sizes
                 elif tensor and tensor[2] == "input":
-                    found.setdefault(names[int(tensor[3])], _array(archive, member).shape)
+                    sizes.setdefault(names[int(tensor[3])], _array(archive, member).shape)
                 elif not tensor:
                     name = member.filename.removesuffix(".npy")
-                    found[name or names[0]] = _array(archive, member).shape
-    return found
+                    sizes[name or names[0]] = _array(archive, member).shape
+    return sizes
 
 
 def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
@@ -138,7 +138,7 @@ def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[A
 
 def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays:
     """Read the arrays of an archive, each for one input, with or without an axis of samples."""
-    found: Arrays = {}
+    arrays: Arrays = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
         if not name and len(wanted) == 1:  # a file of an array alone
@@ -150,12 +150,13 @@ def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays
             )
         if name not in wanted:
             raise UsageError(
-                f"--inputs: the model has no input {shown(name)!r}; it has {', '.join(wanted)}"
+                f"--inputs: the model has no input {displayable(name)!r}; "
+                f"it has {', '.join(wanted)}"
             )
-        if name in found:
+        if name in arrays:
             raise UsageError(f"--inputs holds two arrays for the input {name!r}")
-        found[name] = _fitting(name, _array(archive, member), wanted[name])
-    return found
+        arrays[name] = _fitting(name, _array(archive, member), wanted[name])
+    return arrays
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
@@ -166,7 +167,9 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
             return array
         tensor = TensorProto.FromString(stream.read())
     if tensor.data_location == TensorProto.EXTERNAL:
-        raise UsageError(f"--inputs: {shown(member.filename)} keeps its values in another file")
+        raise UsageError(
+            f"--inputs: {displayable(member.filename)} keeps its values in another file"
+        )
     return numpy_helper.to_array(tensor)
 
 
@@ -182,10 +185,10 @@ def _fitting(name: str, array: np.ndarray, wanted: ArrayKind) -> np.ndarray:
     several = len(shape) == len(wanted[0]) + 1 and shape[1:] == wanted[0]
     if shape != wanted[0] and not (several and shape[0] <= MOST_SAMPLES):
         raise UsageError(
-            f"--inputs: {name!r} has shape {shown(str(list(shape)))}, the model has "
+            f"--inputs: {name!r} has shape {displayable(str(list(shape)))}, the model has "
             f"{list(wanted[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
         )
     if array.dtype != wanted[1]:
-        given = shown(str(array.dtype))
+        given = displayable(str(array.dtype))
         raise UsageError(f"--inputs: {name!r} is {given}, the model has {wanted[1]}")
     return array

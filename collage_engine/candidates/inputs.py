@@ -32,7 +32,7 @@ from collage_engine.model.whole_numbers import is_whole
 from collage_engine.records.graph import members
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import ModelError, UsageError, short_reason, shown
+from collage_engine.support.errors import ModelError, UsageError, displayable, short_reason
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -116,7 +116,7 @@ def unchecked(samples: Sequence[ModelSample]) -> dict[str, float]:
     """
     least: dict[str, float] = {}
     for name in samples[0].not_finite:
-        least[name] = min(each.not_finite.get(name, 0.0) for each in samples)
+        least[name] = min(sample.not_finite.get(name, 0.0) for sample in samples)
     return {name: share for name, share in least.items() if share}
 
 
@@ -130,13 +130,13 @@ def _random_sample(model: ImportedModel, seed: int) -> ModelSample:
     refusal: ModelError | None = None
     for numbers in RANGES:
         try:
-            found = _sample(model, model.random_inputs(seed, numbers))
+            sample = _sample(model, model.random_inputs(seed, numbers))
         except ModelError as error:
             refusal = refusal or error
             continue
-        if best is None or sum(found.not_finite.values()) < sum(best.not_finite.values()):
-            best = found
-        if not found.not_finite:
+        if best is None or sum(sample.not_finite.values()) < sum(best.not_finite.values()):
+            best = sample
+        if not sample.not_finite:
             break
     if best is None:
         assert refusal is not None
@@ -152,17 +152,19 @@ def _sample(model: ImportedModel, inputs: Mapping[str, np.ndarray]) -> ModelSamp
     if deciding:
         names = sorted({name for each in deciding.values() for name in each})
         try:
-            found = dict(zip(names, run_by_either(_giving(model.onnx, names), inputs), strict=True))
+            outputs = dict(
+                zip(names, run_by_either(_giving(model.onnx, names), inputs), strict=True)
+            )
         except Exception as error:  # each evaluator of ONNX has error classes of its own
             _LOG.warning(
                 "whether the values behind %s are finite is not known: %s",
                 ", ".join(deciding),
                 short_reason(error, line="first"),
             )
-            found = {}
+            outputs = {}
         for output, floats in deciding.items():
             shares[output] = max(
-                (share_not_finite(found[name]) for name in floats if name in found), default=0.0
+                (share_not_finite(outputs[name]) for name in floats if name in outputs), default=0.0
             )
     return ModelSample(inputs, truth, {name: share for name, share in shares.items() if share})
 
@@ -174,22 +176,22 @@ def _deciding_floats(model: ImportedModel) -> dict[str, set[str]]:
     scores of an index, both sides of a comparison.
     """
     graph = model.graph
-    known = {name for node in model.onnx.graph.node for name in node.output}
-    found: dict[str, set[str]] = {}
+    names_of_outputs = {name for node in model.onnx.graph.node for name in node.output}
+    floats: dict[str, set[str]] = {}
     for (name, kind), index in zip(model.outputs, graph.record.outputs, strict=True):
         if not is_exact(kind.dtype):
             continue
         seen, waiting = {index}, [index]
         while waiting:
             value = graph.values[waiting.pop()]
-            if not is_exact(value.type.dtype) and value.onnx_value in known:
-                found.setdefault(name, set()).add(str(value.onnx_value))
+            if not is_exact(value.type.dtype) and value.onnx_value in names_of_outputs:
+                floats.setdefault(name, set()).add(str(value.onnx_value))
                 continue
             node = graph.operator_of(value.index)
             read = set() if node is None else set(node.inputs)
             waiting.extend(read - seen)
             seen |= read
-    return found
+    return floats
 
 
 def _giving(model: ModelProto, names: Sequence[str]) -> ModelProto:
@@ -215,8 +217,9 @@ def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Ar
     for name in stated_sizes(settings.inputs_npz, list(wanted)):
         if name in model.defaults:
             raise UsageError(
-                f"--inputs: {shown(name)!r} has a value in the model's file and is a constant: "
-                f"leave it out, or keep it as an input with --keep-inputs {shown(name)}"
+                f"--inputs: {displayable(name)!r} has a value in the model's file and is a "
+                "constant: "
+                f"leave it out, or keep it as an input with --keep-inputs {displayable(name)}"
             )
     outputs = {
         name: None if kind.is_open else (tuple(kind.shape), numpy_type(kind.dtype))
@@ -236,13 +239,13 @@ def stated_errors(samples: Sequence[ModelSample], bounds: Mapping[str, float]) -
         By output the largest error that its true values have against the test data; without outputs
         that are within their bounds on every sample.
     """
-    found: dict[str, float] = {}
+    worst: dict[str, float] = {}
     for sample in samples:
         for name, stated in sample.stated.items():
             error = errors(sample.truth[name], stated)[1]
             if not error <= bounds[name]:  # NaN is within no bound
-                found[name] = max(found.get(name, error), error)
-    return found
+                worst[name] = max(worst.get(name, error), error)
+    return worst
 
 
 def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, float]:
@@ -257,10 +260,10 @@ def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, flo
     """
     graph = model.graph
     depths = roundings(graph, graph.everything)
-    found = {}
+    tolerances = {}
     for (name, kind), index in zip(model.outputs, graph.record.outputs, strict=True):
         if is_exact(kind.dtype) and not is_quantised(graph, index):
-            found[name] = 0.0
+            tolerances[name] = 0.0
             continue
         maker = graph.values[index].producer
         before = () if maker is None else (*members(graph.upstream[maker]), maker)
@@ -270,8 +273,8 @@ def own_tolerances(model: ImportedModel, settings: RunSettings) -> dict[str, flo
         kinds = {graph.values[i].type.dtype for i in values} - {"float64"}
         least = tolerance(settings.precision)
         bound = max([least, *(TOLERANCES[k] for k in (*kinds, kind.dtype) if k in TOLERANCES)])
-        found[name] = max(bound, relative_bound(depths[index])) if depths.get(index) else bound
-    return found
+        tolerances[name] = max(bound, relative_bound(depths[index])) if depths.get(index) else bound
+    return tolerances
 
 
 def run_tolerance(
@@ -299,8 +302,8 @@ def run_tolerance(
     default = max(own.values(), default=0.0)
     asked = {name: settings.tolerance or bound if bound else 0.0 for name, bound in own.items()}
     least = min((bound for bound in own.values() if bound), default=TOLERANCES["float32"])
-    found = rounding_noise(model.onnx, inputs, least, stopped=stopped) or []
-    moves = {name: moved for name, moved in zip(own, found, strict=False) if math.isfinite(moved)}
+    noises = rounding_noise(model.onnx, inputs, least, stopped=stopped) or []
+    moves = {name: moved for name, moved in zip(own, noises, strict=False) if math.isfinite(moved)}
     counted = {
         name: 0 if kind.any_rank else kind.elements
         for name, kind in model.outputs

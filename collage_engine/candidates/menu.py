@@ -244,7 +244,9 @@ def _menu(
         for instance in _instances(toolchain, settings, threads, target)
     ]
     if target.kind == "cpu":
-        sources += [source_of(graph, *each, strict) for each in _with_libraries(sources, threads)]
+        sources += [
+            source_of(graph, *library, strict) for library in _with_libraries(sources, threads)
+        ]
 
     def make_source(toolchain: Toolchain, instance: ToolchainInstance) -> CandidateSource:
         return source_of(graph, toolchain, instance, strict)
@@ -444,7 +446,7 @@ def may_lose_nan(
 def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:
     """Return which ONNX nodes of a placement do not hand on NaN, by type and toolchain."""
     titles, owners = NodeTitles(graph.record.nodes), graph.record.node_of_operator
-    found: dict[tuple[str, str], set[int]] = {}
+    losses: dict[tuple[str, str], set[int]] = {}
     for part in placement.partitions:
         instance = ToolchainInstance(
             toolchain=part.toolchain,
@@ -456,10 +458,10 @@ def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...
         for number in part.nodes:
             if may_lose_nan(graph, instance, [OperatorNumber(number)]):
                 key = titles[number], part.toolchain
-                found.setdefault(key, set()).add(owners[number])
+                losses.setdefault(key, set()).add(owners[number])
     return tuple(
         NanLoss(operator=operator, toolchain=toolchain, nodes=len(nodes))
-        for (operator, toolchain), nodes in found.items()
+        for (operator, toolchain), nodes in losses.items()
     )
 
 
@@ -482,12 +484,14 @@ def checked_instances(
     """
     if not isinstance(instances, tuple | list):
         raise ToolchainError(f"its instances are {instances!r:.40}")
-    found = tuple(convert(msgspec.to_builtins(each), ToolchainInstance) for each in instances)
-    if any(each.toolchain != name for each in found):
+    instances_checked = tuple(
+        convert(msgspec.to_builtins(instance), ToolchainInstance) for instance in instances
+    )
+    if any(each.toolchain != name for each in instances_checked):
         raise ToolchainError("it has an instance of another toolchain")
-    if len({each.id for each in found}) < len(found):
+    if len({each.id for each in instances_checked}) < len(instances_checked):
         raise ToolchainError("two of its instances have one name")
-    return found
+    return instances_checked
 
 
 def _with_libraries(
@@ -496,15 +500,16 @@ def _with_libraries(
     """Return instances of the chosen toolchains whose kernels call others of them as libraries."""
     chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
     libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
-    found: list[tuple[Toolchain, ToolchainInstance]] = []
+    pairs: list[tuple[Toolchain, ToolchainInstance]] = []
     for toolchain in chosen:
         if isinstance(toolchain, CallsLibraries):
             with asking(toolchain.name):
                 instances = toolchain.library_instances(threads, libraries)
-                found += [
-                    (toolchain, each) for each in checked_instances(toolchain.name, instances)
+                pairs += [
+                    (toolchain, instance)
+                    for instance in checked_instances(toolchain.name, instances)
                 ]
-    return found
+    return pairs
 
 
 def _without_candidates(
@@ -514,19 +519,19 @@ def _without_candidates(
     held: dict[str, set[int]] = {source.instance.id: set() for source in sources}
     for candidate in candidates:
         held[candidate.instance.id].update(candidate.nodes)
-    found: dict[str, dict[int, Refusal]] = {}
+    refusals: dict[str, dict[int, Refusal]] = {}
     for source in sources:
         instance = source.instance
         titles = {
             "toolchain": get(instance.toolchain).about.title,
             "library": get(instance.library).about.title if instance.library else "",
         }
-        found[instance.id] = {
+        refusals[instance.id] = {
             number: msgspec.structs.replace(why_not(graph, source, number), **titles)
             for number in graph.operators
             if number not in held[instance.id]
         }
-    return found
+    return refusals
 
 
 def _key_context(states: Sequence[ToolchainState], target: TargetChoice) -> KeyContext:

@@ -46,9 +46,9 @@ def check_precision(model: ImportedModel, precision: str, target: str = "cpu") -
     Raises:
         UsageError: There is no such precision, or it would change nothing here.
     """
-    known = (FLOAT32, BFLOAT16, INT8, *DEVICE_ONLY)
-    if precision not in known:
-        said = ", ".join(map(short, known))
+    precisions = (FLOAT32, BFLOAT16, INT8, *DEVICE_ONLY)
+    if precision not in precisions:
+        said = ", ".join(map(short, precisions))
         raise UsageError(f"--precision {precision}: known are {said}")
     if precision in DEVICE_ONLY and not target.startswith("cuda"):
         raise UsageError(

@@ -78,10 +78,10 @@ def _gate(options: argparse.Namespace) -> Gate:
                 manifest, before = timed_manifest(against), against
                 settings = RunSettings(threads=manifest["threads"], target=manifest["target"])
             else:
-                known = Session.of_file(engine, against)
-                if known.shapes:
+                reference_session = Session.of_file(engine, against)
+                if reference_session.shapes:
                     raise UsageError(f"{against} is for several shapes: give an artifact of one")
-                run = known.run()
+                run = reference_session.run()
                 settings = convert(run.settings, RunSettings)
                 _baseline_again(engine, against, run, model, before)
             if is_artifact(model):
@@ -93,7 +93,7 @@ def _gate(options: argparse.Namespace) -> Gate:
                 again = {"budget_s": options.budget, "confirmation": "full"}
                 session.place(msgspec.structs.replace(settings, **again), out=after)
         with ERR.status("timing both in common rounds"):
-            return judged(options, before, after)
+            return gate_outcome(options, before, after)
 
 
 def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path) -> None:
@@ -117,7 +117,7 @@ def _baseline_again(engine: Engine, path: Path, run: Run, model: Path, out: Path
     )
 
 
-def judged(options: argparse.Namespace, before: Path, after: Path) -> Gate:
+def gate_outcome(options: argparse.Namespace, before: Path, after: Path) -> Gate:
     """Return what a comparison says.
 
     Args:

@@ -26,7 +26,7 @@ from collage_engine.cli.search_command import search
 from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.drawing.trace import trace_of
-from collage_engine.machine.folders import write_whole
+from collage_engine.machine.folders import replace_atomically
 from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
@@ -47,7 +47,7 @@ from collage_engine.support.files import check_writable, resource, write_atomica
 from collage_engine.support.text import counted
 from collage_engine.toolchains.registry import all_names, title_of
 from collage_engine.wording.amounts import gain_text
-from collage_engine.wording.titles import learn
+from collage_engine.wording.titles import register_toolchains
 
 REPORTS: dict[str, ReportFormat] = {
     ".html": "html",
@@ -229,16 +229,16 @@ def _check_toolchains(options: argparse.Namespace) -> int:
 
     documents: list[dict[str, Any]] = []
     for name in names:
-        found = check_toolchain(name, show)
-        made = {finding.check for finding in found}
-        outcomes = [finding.outcome for finding in found]
+        findings = check_toolchain(name, show)
+        made = {finding.check for finding in findings}
+        outcomes = [finding.outcome for finding in findings]
         not_made = [check for check in CHECKS if check not in made]
-        documents.append({"toolchain": name, "findings": found, "not_made": not_made})
+        documents.append({"toolchain": name, "findings": findings, "not_made": not_made})
         if not options.json:
             if not_made:
                 say(f"not made, since they rest on what failed: {', '.join(not_made)}")
             passed, failed = outcomes.count("passed"), outcomes.count("failed")
-            say(f"{name}: {passed} of {len(found)} checks passed, {failed} failed")
+            say(f"{name}: {passed} of {len(findings)} checks passed, {failed} failed")
     if options.json:
         output.print_json(documents[0] if len(documents) == 1 else {"checked": documents})
     every = [finding for document in documents for finding in document["findings"]]
@@ -250,7 +250,7 @@ def _candidates(options: argparse.Namespace) -> int:
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes)
         candidates, titles = session.candidates(settings), NodeTitles(session.graph.nodes)
-        learn(session.document.toolchains)
+        register_toolchains(session.document.toolchains)
     document = {"model": session.model, "candidates": candidates}
     _tell(options, document, lambda: output.print_candidates(candidates, titles))
     return 0
@@ -292,10 +292,10 @@ def _diagnose(options: argparse.Namespace) -> int:
             profiled = session.profile(options.runtime, settings)
         if options.place:
             placed = session.place(settings, spent_s=time.monotonic() - began)
-        found = diagnosis(session.graph, profiled, placed)
+        result = diagnosis(session.graph, profiled, placed)
         not_saved = _save(session, options.session)
-    known = (*session.document.toolchains, *profiled.toolchains)
-    _tell(options, found, lambda: output.print_diagnosis(found, known))
+    states = (*session.document.toolchains, *profiled.toolchains)
+    _tell(options, result, lambda: output.print_diagnosis(result, states))
     return 0 if not_saved is None else not_saved.exit_status
 
 
@@ -491,11 +491,11 @@ def write_package(name: str, into: Path) -> Path:
         for file in template.rglob("*.*"):
             if file.suffix == ".pyc":  # pip compiles what it installs
                 continue
-            place = file.relative_to(template).as_posix().replace(PACKAGE, f"collage_{name}")
-            (new / place).write_text(Template(file.read_text()).substitute(values))
+            relative = file.relative_to(template).as_posix().replace(PACKAGE, f"collage_{name}")
+            (new / relative).write_text(Template(file.read_text()).substitute(values))
 
     try:
-        write_whole(folder, fill)
+        replace_atomically(folder, fill)
     except OSError as error:
         raise CollageError(f"{folder} cannot be written: {error.strerror or error}") from error
     return folder

@@ -45,10 +45,10 @@ shape = argument(parse_shape)
 
 def names(text: str) -> tuple[str, ...]:
     """Split ``a,b,c`` into ("a", "b", "c")."""
-    found = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    if not found:
+    parts = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    if not parts:
         raise argparse.ArgumentTypeError("name at least one")
-    return found
+    return parts
 
 
 def positive(text: str) -> int:
@@ -60,11 +60,11 @@ def positive(text: str) -> int:
 
 def size(text: str) -> int:
     """Read bytes: ``200M``, ``80000000``; K, M, G are powers of ten, Ki, Mi, Gi of two."""
-    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmg]?)(i?)b?\s*", text.lower())
-    if not found or float(found[1]) <= 0:
+    match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([kmg]?)(i?)b?\s*", text.lower())
+    if not match or float(match[1]) <= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no size: write 200M or 1.5G")
-    step = 1024 if found[3] else 1000
-    return int(float(found[1]) * step ** " kmg".index(found[2] or " "))
+    step = 1024 if match[3] else 1000
+    return int(float(match[1]) * step ** " kmg".index(match[2] or " "))
 
 
 def share(text: str) -> float:
@@ -100,11 +100,11 @@ def _by_name(option: str, given: Sequence[tuple[str, T]]) -> dict[str, T]:
     Raises:
         UsageError: Something has two values.
     """
-    found = dict(given)
+    by_name = dict(given)
     for name, value in given:
-        if found[name] != value:
+        if by_name[name] != value:
             raise UsageError(f"{option} has two different values for {name!r}")
-    return found
+    return by_name
 
 
 def add_dimension_options(parser: argparse.ArgumentParser) -> None:
@@ -175,7 +175,7 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
     """
     fixed = _fixed_shapes(options)
     if options.shapes_file is None:
-        found = combined(_by_name("--dim", options.dim), fixed) if options.dim else ()
+        choices = combined(_by_name("--dim", options.dim), fixed) if options.dim else ()
     elif options.dim:
         raise UsageError("--dim and --shapes both say which shapes: give one of them")
     else:
@@ -184,20 +184,20 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
             data = decode(file_bytes("--shapes", options.shapes_file))
         except msgspec.DecodeError as error:
             raise UsageError(f"{option} is no JSON: {error}") from error
-        found = tuple(
+        choices = tuple(
             msgspec.structs.replace(each, shapes={**fixed, **each.shapes})
             for each in listed(data, option)
         )
-    if len(found) > 1 and getattr(options, "objective", "") == "throughput":
+    if len(choices) > 1 and getattr(options, "objective", "") == "throughput":
         raise UsageError(
             "--objective throughput is for one shape at a time: each shape would choose its own "
             "number of instances, and an artifact has one"
         )
-    if options.calls and found:
+    if options.calls and choices:
         raise UsageError("--from-calls says which shapes: leave out --dim and --shapes")
-    if options.others and not found and not options.calls:
+    if options.others and not choices and not options.calls:
         raise UsageError("--others: name the shapes to place with --dim, --shapes or --from-calls")
-    return found
+    return choices
 
 
 _READERS: dict[str | None, Callable[[str], object]] = {

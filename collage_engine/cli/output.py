@@ -22,12 +22,12 @@ from collage_engine.records.precision import ranges
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
 from collage_engine.store.store import StoreInfo
-from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, bounded
+from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, truncated
 from collage_engine.support.text import counted, printable_json
 from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.wording.amounts import bytes_text, gain_text, significant, time_text
 from collage_engine.wording.facts import changed_facts, run_facts, tolerance_sentences
-from collage_engine.wording.titles import learn, toolchain_title
+from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 _LOG = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
-    complain(f"collage: {bounded('; '.join(lines))}")
+    complain(f"collage: {truncated('; '.join(lines))}")
     if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
         print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status
@@ -79,10 +79,12 @@ def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """Print which toolchains are here, and why others are missing and how to install them."""
     made = Columns("toolchain", "name", "version", "targets", "devices", "state")
     for state in states:
-        known = "available" if state.available else "no device" if state.builds else "missing"
+        availability = (
+            "available" if state.available else "no device" if state.builds else "missing"
+        )
         targets, devices = (", ".join(names) or "–" for names in (state.targets, state.devices))
         title = state.title or state.name
-        made.add(title, state.name, state.version or "–", targets, devices, known)
+        made.add(title, state.name, state.version or "–", targets, devices, availability)
     show(made.table)
     for state in states:
         if not state.available or state.reason:
@@ -123,8 +125,8 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     show(made.table)
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
-    found = counted(len(candidates), "candidate")
-    say(f"{found}, {distinct:,} distinct, {unknown:,} not measured yet")
+    counts = counted(len(candidates), "candidate")
+    say(f"{counts}, {distinct:,} distinct, {unknown:,} not measured yet")
 
 
 def nodes_text(nodes: Sequence[int]) -> str:
@@ -140,7 +142,7 @@ def print_node(answer: ExplainAnswer, document: Document, numbers: Sequence[int]
         document: The session's document.
         numbers: The operators of the name that was asked for, the explained one first.
     """
-    learn(document.toolchains)
+    register_toolchains(document.toolchains)
     number, calls = numbers[0], document.graph.nodes
     titles = NodeTitles(calls)
     names = "".join(f" '{name}'" for name in calls[number].onnx_nodes)
@@ -172,24 +174,28 @@ def print_explanation(answer: ExplainAnswer) -> None:
     say(f"--json has every candidate here: {counted(len(answer.candidates), 'candidate')}")
 
 
-def print_comparison(found: Comparison, before: Run, after: Run, document: Document) -> None:
+def print_comparison(comparison: Comparison, before: Run, after: Run, document: Document) -> None:
     """Print the latencies of two runs, their partitions by toolchain, and what changed."""
     from collage_engine.planning.explanation import node_names
 
-    learn(document.toolchains)
+    register_toolchains(document.toolchains)
     called = node_names(document.graph)
-    a, b = found.measured_us
+    a, b = comparison.measured_us
     titles = document.title(before), document.title(after)
     say(f"{titles[0]}: {time_text(a)}   {titles[1]}: {time_text(b)}")
-    if found.against:
-        by = "" if found.delta_us is None else f"{signed(found.delta_us)} in common rounds, "
-        say(f"difference: {by}{found.against}")
-    for name, (ours, theirs) in found.by_toolchain.items():
+    if comparison.against:
+        by = (
+            ""
+            if comparison.delta_us is None
+            else f"{signed(comparison.delta_us)} in common rounds, "
+        )
+        say(f"difference: {by}{comparison.against}")
+    for name, (ours, theirs) in comparison.by_toolchain.items():
         say(f"{toolchain_title(name)}: {ours} → {counted(theirs, 'partition')}")
-    changes = [change.change for change in found.nodes]
+    changes = [change.change for change in comparison.nodes]
     say(f"{counted(changes.count('moved'), 'node')} moved, {changes.count('regrouped')} regrouped")
     by_way: dict[str, list[str]] = {}
-    for change in found.nodes:
+    for change in comparison.nodes:
         if change.change != "same":
             old, new = toolchain_title(change.before), toolchain_title(change.after)
             way = f"{old} → {new}" if change.change == "moved" else f"{old}, other partitions"
@@ -202,14 +208,14 @@ def print_comparison(found: Comparison, before: Run, after: Run, document: Docum
     _print_changed_facts(before, after)
 
 
-def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
+def print_diagnosis(diagnosis: Diagnosis, states: Sequence[ToolchainState]) -> None:
     """Print what a runtime made of a model, most expensive first, and what a placement changes."""
-    learn(known)
-    title = toolchain_title(found.toolchain)
-    whole = f", a profiled run {time_text(found.measured_us)}" if found.measured_us else ""
-    say(f"{title}: {time_text(found.layers_us)} in layers{whole}", style="bold")
+    register_toolchains(states)
+    title = toolchain_title(diagnosis.toolchain)
+    whole = f", a profiled run {time_text(diagnosis.measured_us)}" if diagnosis.measured_us else ""
+    say(f"{title}: {time_text(diagnosis.layers_us)} in layers{whole}", style="bold")
     made = Columns("ONNX nodes", "time", "ran as", "placed on", "difference", cut=("ONNX nodes",))
-    for row in found.nodes[:MOST_ROWS]:
+    for row in diagnosis.nodes[:MOST_ROWS]:
         names = row.onnx_nodes
         fused = f"fused, {len(names)} nodes" if len(names) > 1 else "by itself"
         ran = {"fell back": f"fell back to {row.device}", "not seen": "in no layer by its name"}
@@ -221,22 +227,22 @@ def print_diagnosis(found: Diagnosis, known: Sequence[ToolchainState]) -> None:
             signed(row.delta_us) if row.delta_us is not None else "",
         )
     show(made.table)
-    if len(found.nodes) > MOST_ROWS:
-        say(f"and {counted(len(found.nodes) - MOST_ROWS, 'cheaper layer')} (--json has all)")
-    for each in found.inserted:
-        say(f"of no ONNX node: {each.calls} × {each.name}, {time_text(each.us)}")
-    back = [row for row in found.nodes if row.state == "fell back"]
+    if len(diagnosis.nodes) > MOST_ROWS:
+        say(f"and {counted(len(diagnosis.nodes) - MOST_ROWS, 'cheaper layer')} (--json has all)")
+    for layer in diagnosis.inserted:
+        say(f"of no ONNX node: {layer.calls} × {layer.name}, {time_text(layer.us)}")
+    back = [row for row in diagnosis.nodes if row.state == "fell back"]
     if back:
         nodes = counted(sum(len(row.onnx_nodes) for row in back), "node")
         cost = sum(row.us or 0.0 for row in back)
         say(f"fell back: {nodes}, {time_text(cost)}", style="yellow")
-    if found.placement_us is not None:
-        before = found.alone_us or found.measured_us or found.layers_us
-        how = "in common rounds" if found.alone_us else "as it was profiled"
-        gain = f" ({gain_text(found.placement_us, before)})" if before else ""
-        placement = f"the placement: {time_text(found.placement_us)}{gain}"
+    if diagnosis.placement_us is not None:
+        before = diagnosis.alone_us or diagnosis.measured_us or diagnosis.layers_us
+        how = "in common rounds" if diagnosis.alone_us else "as it was profiled"
+        gain = f" ({gain_text(diagnosis.placement_us, before)})" if before else ""
+        placement = f"the placement: {time_text(diagnosis.placement_us)}{gain}"
         say(f"{title} {how}: {time_text(before)}; {placement}")
-    for warning in found.warnings:
+    for warning in diagnosis.warnings:
         say(warning, style="yellow")
 
 

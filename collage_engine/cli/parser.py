@@ -130,13 +130,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_place_command(commands: Commands) -> None:
-    place = commands.add_parser("place", help="measure, search, confirm and export a placement")
-    place.add_argument("model", nargs="+", help="an .onnx file; with --farm also several")
-    place.add_argument(
+    parser = commands.add_parser("place", help="measure, search, confirm and export a placement")
+    parser.add_argument("model", nargs="+", help="an .onnx file; with --farm also several")
+    parser.add_argument(
         "-o", "--output", required=True, metavar="DIR", help="folder of the artifact, or of several"
     )
-    add_run_options(place)
-    farm = place.add_argument_group("where")
+    add_run_options(parser)
+    farm = parser.add_argument_group("where")
     farm.add_argument("--farm", default="", metavar="ADDRESS", help="a farm: tls://HOST:8786")
     farm.add_argument(
         "--kind",
@@ -144,13 +144,13 @@ def _add_place_command(commands: Commands) -> None:
         metavar="NAME",
         help="only on the farm's machines of this kind, as `collage farm join` prints it",
     )
-    add_dimension_options(place)
+    add_dimension_options(parser)
     thoroughness = add_settings(
-        place, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
+        parser, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
     )
     time_or_none = argument(partial(parse_duration, or_none=True))
     add_setting(thoroughness, "tune_budget_s", type=time_or_none)
-    settings = add_settings(place, "what counts")
+    settings = add_settings(parser, "what counts")
     _add_inputs(settings)
     for field in ("unchecked", "strict_nan", "tolerance", "objective", "strict"):
         add_setting(settings, field)
@@ -160,7 +160,7 @@ def _add_place_command(commands: Commands) -> None:
         metavar="FILE",
         help="also time a placement of your own (JSON: node name → toolchain)",
     )
-    place.add_argument(
+    parser.add_argument(
         "--pin",
         action="append",
         default=[],
@@ -170,7 +170,7 @@ def _add_place_command(commands: Commands) -> None:
         "it stands or in double quotes means that node alone; repeatable",
     )
     add_settings(
-        place,
+        parser,
         "what the artifact may hold",
         "allow_runtimes",
         "max_runtimes",
@@ -178,8 +178,8 @@ def _add_place_command(commands: Commands) -> None:
         "max_memory_bytes",
         "licences",
     )
-    place.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
-    _add_json(place, "place")
+    parser.add_argument("--session", metavar="FILE", help="keep everything in this .collage file")
+    _add_json(parser, "place")
 
 
 def _add_inputs(settings: argparse._ArgumentGroup) -> None:

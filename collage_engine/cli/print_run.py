@@ -34,7 +34,7 @@ from collage_engine.wording.several_runs import (
     shape_cells,
     sharing_sentences,
 )
-from collage_engine.wording.titles import learn, toolchain_title
+from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 if TYPE_CHECKING:
     from collage_engine.farm.shapes import ShapesPlaced
@@ -46,7 +46,7 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     ``warned``: warnings that were shown before; they are not said again.
     """
     for run in placed.runs:
-        learn(run.toolchains)
+        register_toolchains(run.toolchains)
     _print_warnings(placed.runs, warned)
     table = Columns(*SHAPE_COLUMNS, right=SHAPE_NUMBERS, cut=("toolchains",))
     for row in placed.rows:
@@ -79,7 +79,7 @@ def print_run(run: Run, warned: Collection[str] = ()) -> None:
         run: The run.
         warned: Warnings that were shown while it went on; they are not said again.
     """
-    learn(run.toolchains)
+    register_toolchains(run.toolchains)
     placement = run.placement
     if placement is None:
         say("No placement.")

@@ -114,8 +114,8 @@ DOCUMENTS: dict[str, dict[str, Any]] = {
 
 def schemas(command: str) -> dict[str, dict[str, Any]]:
     """Return the JSON schemas of a command's documents, by the documents' names."""
-    found = {name: msgspec.json.schema(kind) for name, kind in DOCUMENTS[command].items()}
-    for schema in found.values():
+    by_name = {name: msgspec.json.schema(kind) for name, kind in DOCUMENTS[command].items()}
+    for schema in by_name.values():
         for name in NOT_PRINTED if "Run" in schema.get("$defs", ()) else ():
             del schema["$defs"]["Run"]["properties"][name]
-    return found
+    return by_name

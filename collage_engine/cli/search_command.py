@@ -10,7 +10,7 @@ from collage_engine.cli.output import print_json
 from collage_engine.cli.screen import ERR, MOST_ROWS, say
 from collage_engine.search.check import CoverCheck
 from collage_engine.search.problem_json import main_check, main_search
-from collage_engine.support.errors import UsageError, bounded
+from collage_engine.support.errors import UsageError, truncated
 from collage_engine.support.files import LARGEST_TEXT, read_file
 from collage_engine.support.text import counted
 
@@ -66,23 +66,25 @@ def _print_answer(answer: dict[str, Any]) -> None:
     say(f"Its candidates are {', '.join(map(str, answer['cover']))}")
     for verdict in (*answer["verdicts"], *answer["constraints"]):
         say(f"{verdict['text']}: {verdict['state']}, {verdict['reason']}")
-    for place, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
+    for rank, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
         names = ", ".join(map(str, ranked["cover"]))
-        say(f"{place}. {ranked['cost_us']} µs, {ranked['regret_us']} µs more: {names}")
+        say(f"{rank}. {ranked['cost_us']} µs, {ranked['regret_us']} µs more: {names}")
 
 
-def _print_check(found: CoverCheck, as_json: bool) -> int:
+def _print_check(verdict: CoverCheck, as_json: bool) -> int:
     """Print what is wrong with a placement; the exit status is 1 where anything is."""
     if as_json:
-        print_json(found)
-    elif found.valid:
-        say(f"This is a placement that keeps to all pins and limits. It costs {found.cost_us} µs.")
+        print_json(verdict)
+    elif verdict.valid:
+        say(
+            f"This is a placement that keeps to all pins and limits. It costs {verdict.cost_us} µs."
+        )
     else:
-        say(f"This is no placement as asked for: {counted(len(found.faults), 'fault')}.")
-        for fault in found.faults[:MOST_ROWS]:
-            say(bounded(fault))
-        if len(found.faults) > MOST_ROWS:
-            say(f"and {counted(len(found.faults) - MOST_ROWS, 'more fault')} (--json lists all)")
-        if found.cost_us is not None:
-            say(f"Its cost is {found.cost_us} µs.")
-    return 0 if found.valid else 1
+        say(f"This is no placement as asked for: {counted(len(verdict.faults), 'fault')}.")
+        for fault in verdict.faults[:MOST_ROWS]:
+            say(truncated(fault))
+        if len(verdict.faults) > MOST_ROWS:
+            say(f"and {counted(len(verdict.faults) - MOST_ROWS, 'more fault')} (--json lists all)")
+        if verdict.cost_us is not None:
+            say(f"Its cost is {verdict.cost_us} µs.")
+    return 0 if verdict.valid else 1

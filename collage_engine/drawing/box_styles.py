@@ -215,12 +215,20 @@ class Colouring:
     def _by_precision(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         """Colours a box by whether its products are rounded, with the error that this makes."""
         roundings = self.roundings or {}
-        found = [roundings[o] for o in operators if o in roundings]
-        if not found:
+        known_roundings = [roundings[o] for o in operators if o in roundings]
+        if not known_roundings:
             return replace(style, tag="?"), "not placed"
-        state = next(state for state in ROUNDINGS if any(one.state == state for one in found))
+        state = next(
+            state
+            for state in ROUNDINGS
+            if any(rounding.state == state for rounding in known_roundings)
+        )
         look, label, note = ROUNDINGS[state]
-        errors = [one.error for one in found if one.state == state and one.error is not None]
+        errors = [
+            rounding.error
+            for rounding in known_roundings
+            if rounding.state == state and rounding.error is not None
+        ]
         error = sum(one**2 for one in errors) ** 0.5  # errors of products add so
         value = f"{significant(100 * error)} %" if errors else ""
         note = note.format(error=value) if errors else ""
@@ -228,11 +236,11 @@ class Colouring:
 
     def _by_cost(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         timed = {self.timed[o].id: self.timed[o] for o in operators if o in self.timed}
-        known = [part.estimated_us for part in timed.values() if part.estimated_us is not None]
+        costs = [part.estimated_us for part in timed.values() if part.estimated_us is not None]
         total_us = sum(self.costs_us)
-        if not known or not total_us:
+        if not costs or not total_us:
             return replace(style, tag="?"), NOT_TIMED
-        share = min(1.0, sum(known) / total_us)
+        share = min(1.0, sum(costs) / total_us)
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         look = Look(sequential(1 - height if self.dark else height))

@@ -66,11 +66,11 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
             }
         graph.add_node(node.index, **attributes)
         places: dict[int, list[int]] = {}
-        for place, index in enumerate(node.inputs):
+        for position, index in enumerate(node.inputs):
             producer = record.values[index].producer
-            places.setdefault(index if producer is None else producer, []).append(place)
+            places.setdefault(index if producer is None else producer, []).append(position)
         for source, arguments in places.items():
-            read = {node.inputs[place] for place in arguments}
+            read = {node.inputs[position] for position in arguments}
             size = sum(record.values[index].type.bytes for index in read)
             graph.add_edge(source, node.index, bytes=size, arguments=tuple(arguments))
     return graph
@@ -109,7 +109,7 @@ def node_annotations(placement: Placement, reasons: Mapping[str, str]) -> dict[s
         reasons: By partition why it runs where it does.
     """
     owners = Counter(name for part in placement.partitions for name in part.onnx_nodes)
-    found: dict[str, dict[str, str]] = {}
+    annotations: dict[str, dict[str, str]] = {}
     for part in placement.partitions:
         us = part.estimated_us if part.in_place_us is None else part.in_place_us
         about = {
@@ -120,8 +120,8 @@ def node_annotations(placement: Placement, reasons: Mapping[str, str]) -> dict[s
             "collage.reason": reasons.get(part.id, ""),
         }
         about = {key: text for key, text in about.items() if text}
-        found.update({name: about for name in part.onnx_nodes if owners[name] == 1})
-    return found
+        annotations.update({name: about for name in part.onnx_nodes if owners[name] == 1})
+    return annotations
 
 
 def layer_settings(placement: Placement) -> str:

@@ -90,10 +90,10 @@ def layered(count: int, edges: Sequence[tuple[int, int]], rank: Sequence[int]) -
                 x[held[0]] = 0.0
                 continue
             places = _apart([wanted[v] for v in held], [widths[v] for v in held])
-            for vertex, place in zip(held, places, strict=True):
-                x[vertex] = place
+            for vertex, x_place in zip(held, places, strict=True):
+                x[vertex] = x_place
     left = min(x, default=0.0)
-    x = [place - left for place in x]
+    x = [x_place - left for x_place in x]
     chains = {edge: [(x[v], ranks[v]) for v in inner] for edge, inner in dummies.items()}
     return Layered(x[:count], ranks[:count], chains)
 
@@ -112,8 +112,8 @@ def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
     for one, other in pairwise(widths):
         begins.append(begins[-1] + (one + other) / 2)
     pools: list[tuple[float, int]] = []
-    for place, begin in zip(wanted, begins, strict=True):
-        mean, size = place - begin, 1
+    for wish, begin in zip(wanted, begins, strict=True):
+        mean, size = wish - begin, 1
         while pools and pools[-1][0] >= mean:
             before, held = pools.pop()
             mean, size = (before * held + mean * size) / (held + size), held + size
@@ -271,7 +271,7 @@ class _Folded:
         """Return the lowest and highest place of every rank, of boxes and passing edges alike."""
         low, high = [math.inf] * self.ranks, [-math.inf] * self.ranks
         places = [*zip(placed.x, placed.rank, strict=True)]
-        places += [place for inner in placed.chains.values() for place in inner]
+        places += [vertex for inner in placed.chains.values() for vertex in inner]
         for x, rank in places:
             low[rank] = min(low[rank], x)
             high[rank] = max(high[rank], x)

@@ -40,9 +40,9 @@ def toolchain_look(name: str | None) -> Look:
 
 def _blend(stops: tuple[str, ...], share: float) -> str:
     share = min(1.0, max(0.0, share))
-    place = share * (len(stops) - 1)
-    low = min(int(place), len(stops) - 2)
-    part = place - low
+    position = share * (len(stops) - 1)
+    low = min(int(position), len(stops) - 2)
+    part = position - low
 
     def channel(at: int) -> int:
         a, b = int(stops[low][at : at + 2], 16), int(stops[low + 1][at : at + 2], 16)

@@ -21,7 +21,7 @@ from collage_engine.support.text import printable
 from collage_engine.wording.amounts import duration_text, time_text
 from collage_engine.wording.figures import best_baseline, toolchains_text, winner_title
 from collage_engine.wording.sentences import STAGE_TITLES
-from collage_engine.wording.titles import baseline_title, learn
+from collage_engine.wording.titles import baseline_title, register_toolchains
 
 
 class ProgressReport:
@@ -73,7 +73,7 @@ class ProgressReport:
 
     def _provisional(self, run: Run) -> None:
         """Say which placement would be exported if the run ended now."""
-        learn(run.toolchains)
+        register_toolchains(run.toolchains)
         us = run.placement.measured_us if run.placement is not None else None
         title = winner_title(run)
         if run.winner == "collage" and run.placement is not None:

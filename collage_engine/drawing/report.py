@@ -63,7 +63,7 @@ from collage_engine.wording.several_runs import (
     shape_cells,
     sharing_sentences,
 )
-from collage_engine.wording.titles import learn, toolchain_title
+from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 
 def table(
@@ -88,14 +88,14 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
     rows = [
         (
             "",
-            each.partition.id,
-            toolchain_title(each.partition.instance),
-            time_text(each.us),
-            DASH if each.gflops is None else f"{each.gflops:.3g}",
-            DASH if each.gigabytes_per_s is None else f"{each.gigabytes_per_s:.3g}",
-            *map(bytes_text, (each.weights, each.inputs, each.outputs, each.inside)),
+            figure.partition.id,
+            toolchain_title(figure.partition.instance),
+            time_text(figure.us),
+            DASH if figure.gflops is None else f"{figure.gflops:.3g}",
+            DASH if figure.gigabytes_per_s is None else f"{figure.gigabytes_per_s:.3g}",
+            *map(bytes_text, (figure.weights, figure.inputs, figure.outputs, figure.inside)),
         )
-        for each in sorted(figures, key=lambda each: -(each.us or 0.0))
+        for figure in sorted(figures, key=lambda each: -(each.us or 0.0))
     ]
     rates = ("time", "GFLOP/s", "GB/s")
     numbers = (*rates, "weights", "inputs", "outputs", "inside")
@@ -107,7 +107,7 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
     if run.placement is None or not run.placement.layers:
         return {}
     titles, count = NodeTitles(document.graph.nodes), len(document.graph.nodes)
-    candidates = {each.id: each for each in document.candidates}
+    candidates = {candidate.id: candidate for candidate in document.candidates}
     alone = whole_models(run, candidates, count)
     rows = [
         (
@@ -184,14 +184,16 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
     Raises:
         UsageError: The session holds no run yet, or there is no such format.
     """
-    known = get_args(ReportFormat)
-    if kind not in known:
-        raise UsageError(f"there is no report of the format {kind!r}; there are {', '.join(known)}")
+    formats = get_args(ReportFormat)
+    if kind not in formats:
+        raise UsageError(
+            f"there is no report of the format {kind!r}; there are {', '.join(formats)}"
+        )
     if run is None:
         if not document.runs:
             raise UsageError("the session holds no run yet, so there is nothing to report")
         run = document.runs[-1]
-    learn((*document.toolchains, *run.toolchains))
+    register_toolchains((*document.toolchains, *run.toolchains))
     if kind in TABLES:
         rows = TABLES[kind](document, run)
         if not rows:

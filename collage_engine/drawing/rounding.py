@@ -123,7 +123,7 @@ class RoundingCurve:
     def at(self, tolerance: float) -> RoundingPoint:
         """Return what is predicted for a tolerance on ``max|y−r| / max|r|`` of every output."""
         count = int(np.searchsorted(self._errors, tolerance, side="right")) - 1
-        products = frozenset(int(one.operator) for one in self.order[:count])
+        products = frozenset(int(product.operator) for product in self.order[:count])
         us = None if self._us is None else float(self._us[count])
         if us is not None and self.best_us is not None and us >= self.best_us:
             return RoundingPoint(frozenset(), 0.0, self.best_us)  # nothing faster keeps it
@@ -144,37 +144,37 @@ def operator_roundings(
         placement: Says what each partition rounds.
         rounded: The products that are rounded instead, such as those of a predicted point.
     """
-    known: Mapping[int, RoundedProduct] = {}
+    products: Mapping[int, RoundedProduct] = {}
     if about is not None:
-        known = {int(product.operator): product for product in about.products}
+        products = {int(product.operator): product for product in about.products}
     if rounded is None:
-        rounded = _rounded_by(placement, known, about.ranked_for if about is not None else "")
-    found = {}
+        rounded = _rounded_by(placement, products, about.ranked_for if about is not None else "")
+    roundings = {}
     for number, call in enumerate(graph.calls):
-        product = known.get(number)
+        product = products.get(number)
         state: RoundingState = "no product"
         if call.op in PRODUCTS:
             without = product is not None and product.rank is None
             state = "without gain" if without else "full"
             if number in rounded:
                 state = "rounded"
-        found[number] = OperatorRounding(state, None if product is None else product.error)
-    return found
+        roundings[number] = OperatorRounding(state, None if product is None else product.error)
+    return roundings
 
 
 def _rounded_by(
-    placement: Placement, known: Mapping[int, RoundedProduct], ranked_for: str
+    placement: Placement, products: Mapping[int, RoundedProduct], ranked_for: str
 ) -> set[int]:
     """Return the operators that partitions in reduced precision round.
 
     The toolchain that the ranks are for leaves products without a rank in float32.
     """
-    found: set[int] = set()
+    rounded: set[int] = set()
     for part in placement.partitions:
         if part.precision != FLOAT32:
             left = places_of(part.config.get(FULL, ""))
-            for place, node in enumerate(sorted(part.nodes)):
-                gains = node not in known or known[node].rank is not None
-                if place not in left and (gains or part.toolchain != ranked_for):
-                    found.add(node)
-    return found
+            for number, node in enumerate(sorted(part.nodes)):
+                gains = node not in products or products[node].rank is not None
+                if number not in left and (gains or part.toolchain != ranked_for):
+                    rounded.add(node)
+    return rounded

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
-from collage_engine.drawing.hand_overs import HandOver, hand_overs, labels_on_the_left
 from collage_engine.drawing.layout import ACROSS_GAP, ARROW, STRIP
 from collage_engine.drawing.palette import mix
 from collage_engine.drawing.scene import (
@@ -18,6 +17,7 @@ from collage_engine.drawing.scene import (
     placement_scene,
     skip_curve,
 )
+from collage_engine.drawing.transitions import DrawnTransition, labels_on_the_left, transitions
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.wording import amounts
@@ -69,7 +69,7 @@ def render(
     parts: Sequence[Outline] = (),
     title: str = "",
     dark: bool = False,
-    crossing: Sequence[HandOver] = (),
+    crossing: Sequence[DrawnTransition] = (),
 ) -> str:
     """Write a scene as one SVG document; every box carries a ``<title>`` with its full name.
 
@@ -115,12 +115,14 @@ def render(
             out.append(f'<polyline points="{points}"/>')
     out.append("</g>")
     out.extend(_skips(shown, ink))
-    out.extend(_crossing(shown, each, ink) for each in crossing if shown.layout.routes[each.edge])
+    out.extend(
+        _crossing(shown, arrow, ink) for arrow in crossing if shown.layout.routes[arrow.edge]
+    )
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
-    drawn = [each for each in crossing if shown.layout.routes[each.edge]]
-    tips = [shown.layout.routes[each.edge][-1] for each in drawn]
-    left = labels_on_the_left(tips, [each.label for each in drawn])
+    drawn = [arrow for arrow in crossing if shown.layout.routes[arrow.edge]]
+    tips = [shown.layout.routes[arrow.edge][-1] for arrow in drawn]
+    left = labels_on_the_left(tips, [arrow.label for arrow in drawn])
     for at, each in enumerate(drawn):
         out.append(_crossing_label(each, tips[at], ink, on_the_left=at in left))
     out.extend(_jumps(shown, ink))
@@ -181,8 +183,8 @@ def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
     return [f'<g fill="none" stroke="{ink["line"]}" stroke-width="1">{"".join(curves)}</g>']
 
 
-def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
-    """Draws a hand-over between toolchains, formats or devices: a heavy line with an arrow head."""
+def _crossing(shown: Scene, each: DrawnTransition, ink: dict[str, str]) -> str:
+    """Draw a transition between toolchains, formats or devices: a heavy line with an arrow head."""
     route = shown.layout.routes[each.edge]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
     head = " ".join(f"{x:.1f},{y:.1f}" for x, y in arrow_head(route, ARROW))
@@ -194,9 +196,9 @@ def _crossing(shown: Scene, each: HandOver, ink: dict[str, str]) -> str:
 
 
 def _crossing_label(
-    each: HandOver, tip: tuple[float, float], ink: dict[str, str], *, on_the_left: bool
+    each: DrawnTransition, tip: tuple[float, float], ink: dict[str, str], *, on_the_left: bool
 ) -> str:
-    """Return bytes, conversion and cost of a hand-over, beside its arrow."""
+    """Return bytes, conversion and cost of a transition, beside its arrow."""
     x, y = tip
     anchor = ' text-anchor="end"' if on_the_left else ""
     return (
@@ -293,5 +295,5 @@ def placement_svg(
     """
     shown = placement_scene(graph, placement)
     styles, legend = style_boxes(shown, "toolchain", Colouring(placement, estimated=False))
-    crossing = hand_overs(shown, placement)
+    crossing = transitions(shown, placement)
     return render(shown, styles, legend, outlines(shown, placement), title, dark, crossing)

@@ -25,7 +25,7 @@ PROCESS = 1
 
 def trace_of(
     placement: Placement,
-    hand_overs: Iterable[tuple[int, int]],
+    transitions: Iterable[tuple[int, int]],
     title: str,
     toolchain: Callable[[str], str] = toolchain_title,
 ) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def trace_of(
 
     Args:
         placement: The placement, with its layers and what the run took.
-        hand_overs: Pairs of partitions, by their places, of which one reads what the other makes.
+        transitions: Pairs of partitions, by their places, of which one reads what the other makes.
         title: What the process is called.
         toolchain: Returns what a toolchain is called.
     """
@@ -60,7 +60,7 @@ def trace_of(
             at = end
         events += [_slice(one.layer.name, track, one.begin_us, one.end_us) for one in inside]
     events.append(_slice(TRACE_BETWEEN, between, at, end_us))
-    for number, (source, target) in enumerate(hand_overs):
+    for number, (source, target) in enumerate(transitions):
         if source not in shown or target not in shown:
             continue  # all that it did was folded into views
         # An arrow belongs to the slices in which its ends lie.
@@ -70,7 +70,7 @@ def trace_of(
         )
         for phase, place, moment in moments_of_ends:
             track = tracks[parts[place].toolchain]
-            arrow = {"ph": phase, "name": "value", "cat": "hand-over", "id": number, "bp": "e"}
+            arrow = {"ph": phase, "name": "value", "cat": "transition", "id": number, "bp": "e"}
             events.append(arrow | {"pid": PROCESS, "tid": track, "ts": moment})
     titles = {name: toolchain(name) for name in toolchains}
     names_of_tracks = [

@@ -87,8 +87,8 @@ class Farm:
     def kinds(self) -> tuple[str, ...]:
         """The kinds of machines that are in the farm now."""
         workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-        found = {kind for worker in workers for kind in worker["resources"]}
-        return tuple(sorted(found - {MACHINE}))
+        kinds = {kind for worker in workers for kind in worker["resources"]}
+        return tuple(sorted(kinds - {MACHINE}))
 
     def place(
         self,
@@ -173,7 +173,7 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
         CollageError: Something cannot be written, or the measurements cannot be taken.
     """
     from collage_engine.artifact.artifact import check_target_folder
-    from collage_engine.machine.folders import write_whole
+    from collage_engine.machine.folders import replace_atomically
     from collage_engine.support.files import write_atomically
 
     if answer.measurements:
@@ -186,7 +186,7 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
             write_atomically(session, answer.session)
         if answer.artifact and out is not None:
             check_target_folder(out)
-            write_whole(out, lambda folder: task.unpack(answer.artifact, folder))
+            replace_atomically(out, lambda folder: task.unpack(answer.artifact, folder))
     except OSError as error:
         raise FarmError(f"{error.filename or out} cannot be written: {error.strerror}") from error
     if answer.run is not None:

@@ -97,8 +97,8 @@ def _dask_security() -> type[Security]:
         from distributed.security import Security
     except ImportError as error:
         raise FarmError(f"a farm needs the packages of an extra: {INSTALL}") from error
-    found: type[Security] = Security
-    return found
+    security: type[Security] = Security
+    return security
 
 
 LOST_MACHINES = 2

@@ -15,7 +15,7 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.artifact.own_file import fastest
-from collage_engine.machine.folders import Scratch, real
+from collage_engine.machine.folders import Scratch, resolve
 from collage_engine.records import protocol as p
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
@@ -105,7 +105,7 @@ def place_shapes(
         engine.request(p.SessionContinue(document=handles[0], path=str(session)))
     ends_at = began + settings.budget_s - spent_s
     runs: list[Run] = []
-    with Scratch(None if out is None else real(Path(out)).parent) as scratch:
+    with Scratch(None if out is None else resolve(Path(out)).parent) as scratch:
         folders = [scratch / str(number) for number in range(len(choices))]
         # What a machine finds out once (its toolchains) is no cost of the first shape alone: the
         # budget is shared out when that is done.

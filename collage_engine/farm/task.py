@@ -135,10 +135,10 @@ def _place_in(
     answer: dict[str, Any],
 ) -> None:
     """Do the run in a folder, and note what it made in the answer as soon as it is there."""
-    place = (folder / "model").resolve()
+    folder_of_model = (folder / "model").resolve()
     for relative, content in files.items():
-        target = (place / relative).resolve()
-        if not target.is_relative_to(place):
+        target = (folder_of_model / relative).resolve()
+        if not target.is_relative_to(folder_of_model):
             raise CollageError(f"{relative} leads out of the model's folder")
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_bytes(content)
@@ -150,7 +150,7 @@ def _place_in(
         elif isinstance(event, Log):
             tell(event.text)
 
-    model, settings = place / task.model.name, task.settings
+    model, settings = folder_of_model / task.model.name, task.settings
     with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
         opening = p.ModelOpen(path=str(model), shapes=settings.shapes)
         handle = engine.request(opening).document

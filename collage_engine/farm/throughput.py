@@ -14,7 +14,7 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import BENCHMARK_S
 from collage_engine.artifact.paired_times import PROCESSES
 from collage_engine.machine.device import physical_cores
-from collage_engine.machine.folders import Scratch, real
+from collage_engine.machine.folders import Scratch, resolve
 from collage_engine.records.placement import DeploymentRow, Run
 from collage_engine.records.protocol import Enumerate, RunStart
 from collage_engine.records.shapes import items_of
@@ -74,7 +74,7 @@ def place_for_throughput(engine: Engine, request: RunStart) -> Run:
     tried = ways(settings.threads or physical_cores())
     turns_s = min(settings.budget_s / 3, PROCESSES * TURN_S * len(tried)) if len(tried) > 1 else 0.0
     runs: list[Run] = []
-    with Scratch(None if out is None else real(Path(out)).parent) as scratch:
+    with Scratch(None if out is None else resolve(Path(out)).parent) as scratch:
         folders = [scratch / str(number) for number in range(len(tried))]
         # What is found out once is no cost of the first way.
         engine.request(Enumerate(document=handle, settings=settings))
@@ -195,5 +195,5 @@ def _factor(runs: list[Run], shares: dict[int, float], number: int, best: int) -
 
 def _move(folder: Path, new: Path) -> None:
     """Move what is in a folder into a new one beside it."""
-    for each in folder.iterdir():
-        each.rename(new / each.name)
+    for entry in folder.iterdir():
+        entry.rename(new / entry.name)

@@ -64,7 +64,7 @@ _BRANCHING = {"exp", "erf", "tanh", "sigmoid", "pow"}
 """Written out with selects whose conditions hold the argument (``vector_math``)."""
 
 
-class NotUnderstood(Exception):
+class UnsupportedPattern(Exception):
     """A TIR construct these schedules do not handle; the kernel keeps its plain form."""
 
 
@@ -94,7 +94,7 @@ def _parts_of(kind: type) -> Callable[[Any], tuple[Expr, ...]]:
     for kinds, parts in _PARTS:
         if issubclass(kind, kinds):
             return parts
-    raise NotUnderstood(f"expression {kind.__name__}")
+    raise UnsupportedPattern(f"expression {kind.__name__}")
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
@@ -171,7 +171,7 @@ def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
         return prim.Let(var, rewrite(e.value, replace), body)
     if isinstance(e, (Var, prim.IntImm, prim.FloatImm, StringImm)):
         return e
-    raise NotUnderstood(f"expression {type(e).__name__}")
+    raise UnsupportedPattern(f"expression {type(e).__name__}")
 
 
 def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:

@@ -16,7 +16,7 @@ from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.expressions import (
-    NotUnderstood,
+    UnsupportedPattern,
     call_name,
     children,
     equal,
@@ -85,9 +85,9 @@ class Program:
 
 
 def extent(value: Any) -> int:
-    """Return a size as a number; ``NotUnderstood`` where it is not known when compiling."""
+    """Return a size as a number; ``UnsupportedPattern`` where it is not known when compiling."""
     if not isinstance(value, tirx.IntImm):
-        raise NotUnderstood("a size that is not known when compiling")
+        raise UnsupportedPattern("a size that is not known when compiling")
     return int(value.value)
 
 
@@ -97,19 +97,19 @@ def shape_of(buffer: Any) -> tuple[int, ...]:
 
 
 def read_program(func: tirx.PrimFunc) -> Program:
-    """Return the stages of a legalised, unscheduled PrimFunc. Raises ``NotUnderstood``."""
+    """Return the stages of a legalised, unscheduled PrimFunc. Raises ``UnsupportedPattern``."""
     body = func.body
     if not isinstance(body, s_tir.SBlockRealize):
-        raise NotUnderstood("a function without blocks")
+        raise UnsupportedPattern("a function without blocks")
     root = body.block
     if root.match_buffers or root.init is not None:
-        raise NotUnderstood("matched buffers")
+        raise UnsupportedPattern("matched buffers")
     statements = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages = [_stage(statement) for statement in statements]
     written: list[Any] = []
     for stage in stages:
         if any(stage.output.same_as(w) for w in written):
-            raise NotUnderstood("a buffer written by two blocks")
+            raise UnsupportedPattern("a buffer written by two blocks")
         written.append(stage.output)
     program = Program(tuple(func.params), tuple(stages))
     return program.with_stages(
@@ -145,11 +145,11 @@ def _stage(statement: Any) -> Stage:
     axes = _output_axes(write, spatial, size)
     missing = [v for v in spatial if not any(v.same_as(a) for a in axes)]
     if any(size[v] != 1 for v in missing):
-        raise NotUnderstood("an axis that the output lacks")
+        raise UnsupportedPattern("an axis that the output lacks")
     unit_values = {v: 0 for v in missing}
     stage_extents = tuple(size[a] for a in axes)
     if stage_extents != shape_of(write.buffer):
-        raise NotUnderstood("a block that writes a part of its buffer")
+        raise UnsupportedPattern("a block that writes a part of its buffer")
     plain = Stage(
         str(block.name_hint),
         write.buffer,
@@ -160,10 +160,10 @@ def _stage(statement: Any) -> Stage:
     )
     if block.init is None:
         if reduced or any(v.source.same_as(write.buffer) for v in loads(write.value)):
-            raise NotUnderstood("a block that reads what it writes")
+            raise UnsupportedPattern("a block that reads what it writes")
         return plain
     if not isinstance(block.init, tirx.BufferStore):
-        raise NotUnderstood("an initialisation that is no store")
+        raise UnsupportedPattern("an initialisation that is no store")
     combiner, term = _combiner(write, write.value)
     return replace(
         plain,
@@ -181,19 +181,19 @@ def _loops_of(statement: Any) -> tuple[Any, list[Var], list[int]]:
     extents: list[int] = []
     while isinstance(statement, tirx.For):
         if not isinstance(statement.min, tirx.IntImm) or int(statement.min.value) != 0:
-            raise NotUnderstood("a loop that does not start at 0")
+            raise UnsupportedPattern("a loop that does not start at 0")
         loops.append(statement.loop_var)
         extents.append(extent(statement.extent))
         statement = statement.body
     if not isinstance(statement, s_tir.SBlockRealize):
-        raise NotUnderstood(f"statement {type(statement).__name__}")
+        raise UnsupportedPattern(f"statement {type(statement).__name__}")
     if not (isinstance(statement.predicate, tirx.IntImm) and int(statement.predicate.value)):
-        raise NotUnderstood("a predicated block")
+        raise UnsupportedPattern("a predicated block")
     block = statement.block
     if block.match_buffers or block.alloc_buffers:
-        raise NotUnderstood("a block with buffers of its own")
+        raise UnsupportedPattern("a block with buffers of its own")
     if not isinstance(block.body, tirx.BufferStore):
-        raise NotUnderstood(f"block body {type(block.body).__name__}")
+        raise UnsupportedPattern(f"block body {type(block.body).__name__}")
     return statement, loops, extents
 
 
@@ -210,15 +210,15 @@ def _block_axes(
         if isinstance(value, Var):
             position = next((i for i, v in enumerate(loops) if v.same_as(value)), None)
             if position is None or extents[position] != size[var]:
-                raise NotUnderstood("a block axis that is not its loop")
+                raise UnsupportedPattern("a block axis that is not its loop")
         elif not (isinstance(value, tirx.IntImm) and int(value.value) == 0 and size[var] == 1):
-            raise NotUnderstood("a block axis computed from loops")
+            raise UnsupportedPattern("a block axis computed from loops")
         if iter_var.iter_type == 0:
             spatial.append(var)
         elif iter_var.iter_type == 2:
             reduced.append(var)
         else:
-            raise NotUnderstood("an opaque block axis")
+            raise UnsupportedPattern("an opaque block axis")
     return spatial, reduced, size
 
 
@@ -236,7 +236,7 @@ def _output_axes(write: Any, spatial: list[Var], size: dict[Var, int]) -> list[V
             size[unit] = 1
             axes.append(unit)
         else:
-            raise NotUnderstood("an output index that is not an axis")
+            raise UnsupportedPattern("an output index that is not an axis")
     return axes
 
 
@@ -259,7 +259,7 @@ def _combiner(write: Any, value: Expr) -> tuple[str, Expr]:
                     and not any(v.source.same_as(write.buffer) for v in loads(term))
                 ):
                     return name, term
-    raise NotUnderstood("a reduction that is no sum, maximum, minimum or product")
+    raise UnsupportedPattern("a reduction that is no sum, maximum, minimum or product")
 
 
 def combine(name: str, total: Expr, term: Expr) -> Expr:

@@ -253,10 +253,10 @@ class Registry:
         Raises:
             PlanError: There is none.
         """
-        found = self._by_name.get(name)
-        if found is None:
+        rule = self._by_name.get(name)
+        if rule is None:
             raise PlanError(f"there is no kernel rule {name!r}")
-        return found
+        return rule
 
     def matching(self, problem: Any, machine: Any) -> list[KernelRule[Any, Any, Any]]:
         """Return all rules that can write the problem's kernel, in order."""
@@ -348,7 +348,7 @@ def read_note(annotations: Mapping[str, Any]) -> Note | None:
     return decode(str(annotations[ANNOTATION]), Note) if ANNOTATION in annotations else None
 
 
-def decision_of(found: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
+def decision_of(note: Note, rule: KernelRule[Any, Any, Any]) -> Decision[Any, Any]:
     """Return the decision that a note of this rule stands for."""
-    problem: Any = convert(found.problem, rule.problem_type)
-    return Decision(rule, problem, convert(found.plan, rule.plan_type))
+    problem: Any = convert(note.problem, rule.problem_type)
+    return Decision(rule, problem, convert(note.plan, rule.plan_type))

@@ -24,7 +24,7 @@ from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.cpu.writing.context import HANDING_CYCLES, Context
 from collage_engine.kernels.cpu.writing.epilogue import surround
-from collage_engine.kernels.expressions import NotUnderstood, loads
+from collage_engine.kernels.expressions import UnsupportedPattern, loads
 from collage_engine.kernels.program import Program, Stage, inline, read_program
 from collage_engine.kernels.rule import Decision, Registry, decision_of, workload_of
 from collage_engine.kernels.target import BYTES_PER_CYCLE, Cpu
@@ -120,11 +120,11 @@ def kernel_for(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     Equal functions are scheduled once a process.
     """
     key = (tvm_ffi.structural_hash(function), cpu)
-    found = _kernels.get(key)
-    if found is None or not tvm_ffi.structural_equal(found.plain, function):
-        found = schedule(function, cpu)
-        _kernels[key] = found
-    return found
+    kernel = _kernels.get(key)
+    if kernel is None or not tvm_ffi.structural_equal(kernel.plain, function):
+        kernel = schedule(function, cpu)
+        _kernels[key] = kernel
+    return kernel
 
 
 def worth_sharing(program: Program, cpu: Cpu) -> bool:
@@ -144,19 +144,19 @@ def worth_sharing(program: Program, cpu: Cpu) -> bool:
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
     """Write a kernel by the rule that its note names, else by one for whole programs.
 
-    Only ``NotUnderstood`` makes a rule give way to a more general one, and at last to TVM's plain
+    Only ``UnsupportedPattern`` makes a rule give way to a more general one, at last to TVM's plain
     loops; any other error is a defect and is raised.
     """
     try:
         program = inline(read_program(function))
-    except NotUnderstood as error:
+    except UnsupportedPattern as error:
         return _unscheduled(function, str(error))
     reason = ""
     anchors = [stage for stage in program.stages if stage.note]
     if len(anchors) == 1:
         try:
             return _anchored(function, program, anchors[0], cpu)
-        except NotUnderstood as error:
+        except UnsupportedPattern as error:
             assert anchors[0].note is not None
             reason = f"{anchors[0].note.rule}: {error}"
     context = Context(cpu, threads=worth_sharing(program, cpu))
@@ -165,7 +165,7 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
         return _unscheduled(function, f"{reason}; no rule matches".lstrip("; "))
     try:
         body = decision.write(context)
-    except NotUnderstood as error:
+    except UnsupportedPattern as error:
         return _unscheduled(function, f"{reason}; {error}".lstrip("; "))
     return _kernel(function, context.kernel(body), decision.rule.name, reason)
 
@@ -178,7 +178,7 @@ def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu
     if len(read) != 2:  # bfloat16 numbers are read twice
         read = list({str(buffer.name): buffer for buffer in read}.values())
     if len(read) != 2:
-        raise NotUnderstood("an anchor that does not read two tensors")
+        raise UnsupportedPattern("an anchor that does not read two tensors")
     data, weight = read
     context = Context(cpu, threads=worth_sharing(program, cpu), data=data, weight=weight)
     body = surround(program, anchor, context, decision.write)

@@ -34,7 +34,7 @@ LINE_BYTES = 64
 def _kept(statement: Any) -> Any:
     """Return a statement with all its buffers of scope ``local`` annotated, its stack aligned."""
     if isinstance(statement, tirx.SeqStmt):
-        return tirx.SeqStmt([_kept(each) for each in statement.seq])
+        return tirx.SeqStmt([_kept(part) for part in statement.seq])
     if isinstance(statement, tirx.For):
         s = statement
         body = _kept(s.body)

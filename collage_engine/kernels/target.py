@@ -92,6 +92,6 @@ def cpu(threads: int = 1) -> Cpu:
     vector_bytes = 64 if wide else 32 if medium else 16
     registers = 32 if wide or arm else 16
     l1, l2 = cache_bytes(1, 32 << 10), cache_bytes(2, 512 << 10)
-    known = processor()
-    halves = wide and runs_in_halves(known.model, frozenset(known.flags))
+    features = processor()
+    halves = wide and runs_in_halves(features.model, frozenset(features.flags))
     return Cpu(vector_bytes, registers, l1, l2, threads, vnni, bfloat16, halves)

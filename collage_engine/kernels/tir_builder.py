@@ -38,9 +38,9 @@ def loop(extent: int, body: Body, kind: ForKind = ForKind.SERIAL, name: str = "i
 
 def for_range(extent: Any, body: Body, name: str = "i") -> Stmt:
     """Return a serial loop whose extent may be an expression."""
-    known = constant_value(extent)
-    if known is not None:
-        return loop(known, body, name=name) if known else seq()
+    value = constant_value(extent)
+    if value is not None:
+        return loop(value, body, name=name) if value else seq()
     var = tirx.Var(name, "int64")
     return For(var, int64(0), extent, ForKind.SERIAL, body(var))
 
@@ -100,9 +100,9 @@ def bound(value: Index, body: Body) -> Stmt:
 
 def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | None:
     """Return a branch; a condition known now leaves no branch."""
-    known = constant_value(condition)
-    if known is not None:
-        return then if known else otherwise
+    value = constant_value(condition)
+    if value is not None:
+        return then if value else otherwise
     return tirx.IfThenElse(condition, then, otherwise)
 
 
@@ -181,10 +181,10 @@ def all_of(conditions: Sequence[Any]) -> Any:
     """Return their conjunction with what is known now left out: True, False or an expression."""
     unknown = []
     for condition in conditions:
-        known = constant_value(condition)
-        if known is None:
+        value = constant_value(condition)
+        if value is None:
             unknown.append(condition)
-        elif not known:
+        elif not value:
             return False
     if not unknown:
         return True

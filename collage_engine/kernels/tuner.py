@@ -102,24 +102,24 @@ def climb(
         stop: Asked before every comparison.
         tried: Names not to try again (an earlier run compared them).
     """
-    found = Climb(start, start, seen={start.name, *tried})
+    state = Climb(start, start, seen={start.name, *tried})
     improved = True
     while improved and not stop():
         improved = False
-        for plan in neighbours(found.best):
+        for plan in neighbours(state.best):
             name = plan.name
-            if name in found.seen:
+            if name in state.seen:
                 continue
             if stop():
-                return found
-            found.seen.add(name)
-            found.tried += 1
-            ratio = compare(plan, found.best)
+                return state
+            state.seen.add(name)
+            state.tried += 1
+            ratio = compare(plan, state.best)
             if ratio <= WORTH:
-                found.best, found.ratio, improved = plan, found.ratio * ratio, True
+                state.best, state.ratio, improved = plan, state.ratio * ratio, True
                 break
-    found.complete = not improved
-    return found
+    state.complete = not improved
+    return state
 
 
 ROUNDS = 9

@@ -72,10 +72,10 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
     """
     from collage_engine.toolchains.registry import about
 
-    found = virtual_machine_environment(threads, spin)
+    variables = virtual_machine_environment(threads, spin)
     for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
-        found.update(about(name).variables(threads, spin))
-    return found
+        variables.update(about(name).variables(threads, spin))
+    return variables
 
 
 def build_cover(
@@ -190,11 +190,11 @@ def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int
 
 def _repeated(constants: Sequence[dict[int, int]]) -> int:
     """Return the bytes of constants that an earlier partition was given already."""
-    known: set[int] = set()
+    seen: set[int] = set()
     total = 0
     for given in constants:
-        total += sum(size for index, size in given.items() if index in known)
-        known |= given.keys()
+        total += sum(size for index, size in given.items() if index in seen)
+        seen |= given.keys()
     return total
 
 

@@ -139,12 +139,12 @@ class CudaCompiled(Compiled):
 
     def inside(self) -> dict[str, Any]:
         """Return what the toolchain says of its module, and whether it was timed as a graph."""
-        found = dict(inside(self.toolchain, self._modules[0]))
+        details = dict(inside(self.toolchain, self._modules[0]))
         if self._timer is not None:
-            found["cuda_graph"] = self._timer.captured > 0
+            details["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:
-                found["cuda_graph_refused"] = self._timer.refused
-        return found
+                details["cuda_graph_refused"] = self._timer.refused
+        return details
 
     def close(self) -> None:
         """Free the timer's graphs, the modules and the outputs."""

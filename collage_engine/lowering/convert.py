@@ -62,21 +62,21 @@ class ValuesAtHand:
 
         from collage_engine.lowering.extract import relax_type
 
-        known = self._values[index]
-        if name not in known and self._host is not None and HOST in (name, *known):
+        names = self._values[index]
+        if name not in names and self._host is not None and HOST in (name, *names):
             # Only plain values are copied.
             if name == HOST:
-                known[HOST] = self._host.take(index, self.get(index, PLAIN))
-            elif PLAIN not in known and set(known) == {HOST}:
-                known[PLAIN] = self._host.give(index, known[HOST])
-        if name not in known:
-            source, value = next((n, v) for n, v in known.items() if n != HOST)
+                names[HOST] = self._host.take(index, self.get(index, PLAIN))
+            elif PLAIN not in names and set(names) == {HOST}:
+                names[PLAIN] = self._host.give(index, names[HOST])
+        if name not in names:
+            source, value = next((n, v) for n, v in names.items() if n != HOST)
             kind = self._graph.values[index].type
             kernel = self._kernel(kind, source, name)
-            known[name] = self._builder.emit(
+            names[name] = self._builder.emit(
                 relax.call_tir(kernel, (value,), relax_type(stored_type(kind, name)))
             )
-        return known[name]
+        return names[name]
 
     def _kernel(self, kind: TensorType, source: str, target: str) -> Any:
         """Return the global variable of a conversion, added to the module when first used."""

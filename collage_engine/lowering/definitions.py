@@ -165,14 +165,14 @@ class _Writer:
         self.nodes.append(node)
         return result
 
-    def input(self, place: int) -> str:
+    def input(self, index: int) -> str:
         """Return the name of an input of the node; empty where it is left out."""
-        return self.node.input[place] if place < len(self.node.input) else ""
+        return self.node.input[index] if index < len(self.node.input) else ""
 
     def attribute(self, name: str, default: float) -> float:
         """Return the value of a numeric attribute."""
-        found = self.attributes.get(name)
-        return float(helper.get_attribute_value(found)) if found is not None else default
+        attribute = self.attributes.get(name)
+        return float(helper.get_attribute_value(attribute)) if attribute is not None else default
 
     def type_of(self, value: str, default: int = TensorProto.FLOAT) -> int:
         """Return the element type of a value."""
@@ -234,13 +234,13 @@ AXES_ARE_INPUTS = 18
 
 
 def _matrix_product(w: _Writer) -> bool:
-    a, b, a_zero, b_zero = (w.input(place) for place in range(4))
+    a, b, a_zero, b_zero = (w.input(index) for index in range(4))
     product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
     return w.cast(product, TensorProto.INT32, w.node.output[0])
 
 
 def _quantised_matrix_product(w: _Writer) -> bool:
-    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (w.input(place) for place in range(8))
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (w.input(index) for index in range(8))
     product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
     scales = w("Mul", w.rows(a_scale), w.double(b_scale))
     steps = w("Div", w("Mul", product, scales), w.double(scale))
@@ -248,12 +248,12 @@ def _quantised_matrix_product(w: _Writer) -> bool:
 
 
 def _product_as_float(w: _Writer) -> bool:
-    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(place) for place in range(7))
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(index) for index in range(7))
     return _dequantised_product(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
 
 
 def _product_of_floats(w: _Writer) -> bool:
-    a, b, b_scale, b_zero, bias = (w.input(place) for place in range(5))
+    a, b, b_scale, b_zero, bias = (w.input(index) for index in range(5))
     names = [f"{w.node.output[0]}/definition/{what}" for what in ("data", "scale", "zero")]
     w.nodes.append(helper.make_node("DynamicQuantizeLinear", [a], names))
     data, scale, zero = names
@@ -273,7 +273,7 @@ def _dequantised_product(
 
 
 def _quantised_gemm(w: _Writer) -> bool:
-    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(place) for place in range(9))
+    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(index) for index in range(9))
     left, right = w.shifted(a, a_zero), w.double(b)
     if w.attribute("transA", 0):
         left = w("Transpose", left, perm=[1, 0])
@@ -294,7 +294,7 @@ def _quantised_gemm(w: _Writer) -> bool:
 
 def _quantised_attention(w: _Writer) -> bool:
     data, weight, bias, scale, weight_scale, mask, zero, weight_zero, past = (
-        w.input(place) for place in range(9)
+        w.input(index) for index in range(9)
     )
     element = w.type_of(scale)
     floats = [
@@ -314,24 +314,24 @@ def _quantised_lstm(w: _Writer) -> bool:
     node = NodeProto()
     node.CopyFrom(w.node)
     for weight, zero in ((1, 9), (2, 11)):
-        for place in (weight, zero):
-            if w.type_of(w.input(weight)) == TensorProto.INT8 and w.input(place):
-                number = w("Cast", w.input(place), to=TensorProto.INT32)
+        for index in (weight, zero):
+            if w.type_of(w.input(weight)) == TensorProto.INT8 and w.input(index):
+                number = w("Cast", w.input(index), to=TensorProto.INT32)
                 moved = w("Add", number, w.constant(128, np.int32))
-                node.input[place] = w("Cast", moved, to=TensorProto.UINT8)
+                node.input[index] = w("Cast", moved, to=TensorProto.UINT8)
     w.nodes.append(node)
     return True
 
 
 def _convolution(w: _Writer) -> bool:
-    data, weight, zero, weight_zero = (w.input(place) for place in range(4))
+    data, weight, zero, weight_zero = (w.input(index) for index in range(4))
     total = _exact_convolution(w, (data, zero), (weight, weight_zero))
     return w.cast(total, TensorProto.INT32, w.node.output[0])
 
 
 def _quantised_convolution(w: _Writer) -> bool:
     data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero, bias = (
-        w.input(place) for place in range(9)
+        w.input(index) for index in range(9)
     )
     total = _exact_convolution(w, (data, data_zero), (weight, weight_zero))
     flat = w.sizes(total, 0, 0, -1)
@@ -441,7 +441,7 @@ def _normalisation_of_sum(w: _Writer) -> bool:
     if mean or deviation:
         return False
     element = w.type_of(w.input(0))
-    data, skip, scale, shift, bias = (w.input(place) for place in range(5))
+    data, skip, scale, shift, bias = (w.input(index) for index in range(5))
     value = w("Sum", *(w.double(part) for part in (data, skip, bias) if part))
     if total:
         w.cast(value, element, total)

@@ -174,14 +174,14 @@ class CompiledParts:
 
         lowered, kernels = self._lowered[position]
         main, builder = lowered["main"], self._builder
-        known: dict[Any, Any] = {**kernels, **dict(zip(main.params, arguments, strict=True))}
+        values: dict[Any, Any] = {**kernels, **dict(zip(main.params, arguments, strict=True))}
         for block in main.body.blocks:
             for binding in block.bindings:
-                value = with_variables(binding.value, lambda v: known.get(v, v))
+                value = with_variables(binding.value, lambda v: values.get(v, v))
                 if not isinstance(value, Call | TupleGetItem):
-                    known[binding.var] = value  # a tuple, or another name of the same value
+                    values[binding.var] = value  # a tuple, or another name of the same value
                     continue
-                known[binding.var] = builder.emit(value)
+                values[binding.var] = builder.emit(value)
                 if isinstance(value, Call) and value.args:
                     callee, before = value.args[0], binding.value.args[0]
                     if isinstance(callee, GlobalVar):
@@ -190,7 +190,7 @@ class CompiledParts:
                     elif isinstance(callee, relax.ExternFunc):
                         name = str(callee.global_symbol)
                         calls.append(KernelCall(name, position, self._computed(position, name)))
-        result = with_variables(main.body.body, lambda v: known.get(v, v))
+        result = with_variables(main.body.body, lambda v: values.get(v, v))
         if isinstance(result, Tuple):
             return list(result.fields)
         if isinstance(result.ty, relax.TupleType):

@@ -140,7 +140,7 @@ class _Recorder:
 
     def segments(self) -> list[list[OperatorNumber]]:
         """Return the calls in topological order, in segments of at most ``SEGMENT_BYTES``."""
-        found: list[list[OperatorNumber]] = []
+        segments: list[list[OperatorNumber]] = []
         held = SEGMENT_BYTES + 1
         for index in self.graph.operators:
             node = self.graph.nodes[index]
@@ -149,12 +149,12 @@ class _Recorder:
                 for value in (self.graph.values[source] for source in node.inputs)
                 if value.constant
             )
-            if held + size > SEGMENT_BYTES or not found:
-                found.append([])
+            if held + size > SEGMENT_BYTES or not segments:
+                segments.append([])
                 held = 0
-            found[-1].append(index)
+            segments[-1].append(index)
             held += size
-        return found
+        return segments
 
     def segment(self, calls: Sequence[OperatorNumber]) -> None:
         """Record the values of some calls.

@@ -112,7 +112,7 @@ def assemble(
     if any(not f.instance.architecture for f in partitions) and host is not None:
         compiled.externals.append(host.module())
     module = compiled.module()
-    files = dict.fromkeys(file for each in compiled.externals for file in files_of(each))
+    files = dict.fromkeys(file for external in compiled.externals for file in files_of(external))
     return Assembled(module, tuple(calls), tuple(files))
 
 

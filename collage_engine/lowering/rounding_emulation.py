@@ -69,7 +69,7 @@ def emulated_products(model: ImportedModel) -> tuple[EmulatedProduct, ...]:
     makers = {
         name: place for place, node in enumerate(model.onnx.graph.node) for name in node.output
     }
-    found: dict[int, EmulatedProduct] = {}
+    products: dict[int, EmulatedProduct] = {}
     shared: set[int] = set()
     for node in graph.nodes:
         if node.op not in PRODUCTS or node.type.dtype != "float32":
@@ -79,10 +79,10 @@ def emulated_products(model: ImportedModel) -> tuple[EmulatedProduct, ...]:
             continue
         if _depthwise(model, node):
             continue
-        if place in found:
+        if place in products:
             shared.add(place)
-        found[place] = EmulatedProduct(node.index, place)
-    return tuple(found[place] for place in sorted(found.keys() - shared))
+        products[place] = EmulatedProduct(node.index, place)
+    return tuple(products[place] for place in sorted(products.keys() - shared))
 
 
 def _named(model: ImportedModel, index: OperatorNumber) -> OperatorNumber:
@@ -159,8 +159,8 @@ class RoundingEmulation:
             for what, (rounded, full) in self._switches.items():
                 value = rounded if product.number in chosen else full
                 feeds[_scalar(product, what)] = np.array(value, np.float32)
-        found = self._session.run(self._outputs, feeds)
-        return [errors(y, r)[1] for y, r in zip(found, truth, strict=True)]
+        outputs = self._session.run(self._outputs, feeds)
+        return [errors(y, r)[1] for y, r in zip(outputs, truth, strict=True)]
 
     def _switched(self, model: ImportedModel, precision: str) -> ModelProto:
         """Return the cleaned model in which every product's rounding has its two scalar inputs."""
@@ -171,10 +171,10 @@ class RoundingEmulation:
         by_place = {product.onnx_node: product for product in self.products}
         nodes: list[NodeProto] = []
         constants: list[TensorProto] = []
-        for place, node in enumerate(graph.node):
+        for index, node in enumerate(graph.node):
             copy = NodeProto()
             copy.CopyFrom(node)
-            product = by_place.get(place)
+            product = by_place.get(index)
             for side in range(2) if product is not None else ():
                 assert product is not None
                 name, given = f"collage/{product.number}/{side}", node.input[side]
@@ -248,8 +248,10 @@ def _rounded(weight: np.ndarray, node: NodeProto, precision: str) -> np.ndarray:
             rows = np.ascontiguousarray(np.moveaxis(weight, -1, -2))
         axes = 1 if node.op_type == "Conv" else rows.ndim - 1
         flat = rows.reshape(math.prod(rows.shape[:axes]), -1)
-        found = balanced(flat).reshape(rows.shape)
-        return np.ascontiguousarray(np.moveaxis(found, -1, -2)) if swapped else found
+        balanced_rows = balanced(flat).reshape(rows.shape)
+        return (
+            np.ascontiguousarray(np.moveaxis(balanced_rows, -1, -2)) if swapped else balanced_rows
+        )
     if precision == FLOAT16:
         with np.errstate(over="ignore"):
             return weight.astype(np.float16).astype(np.float32)

@@ -88,7 +88,7 @@ def rounding_noise(
     except Exception:  # each evaluator of ONNX has error classes of its own
         return None
     random = np.random.default_rng(0)
-    found = [0.0] * len(truth)
+    noise = [0.0] * len(truth)
     few_bytes = (
         sum(map(data_bytes, model.graph.initializer)) < MAPPED_FROM_BYTES
     )  # each try copies them
@@ -97,15 +97,15 @@ def rounding_noise(
     for number in range(TRIES):
         if stopped():
             raise Cancelled("stopped while the model's rounding noise was measured")
-        known = number > 0 and not steps and max(found, default=0.0) < FAR_BELOW * default
-        if known or (number and time.monotonic() > end):
+        is_known = number > 0 and not steps and max(noise, default=0.0) < FAR_BELOW * default
+        if is_known or (number and time.monotonic() > end):
             break
         inputs_now = {name: _changed(array, random, whole=False) for name, array in given.items()}
         unsettled = {n for n, a in inputs_now.items() if not np.array_equal(a, given[n])}
         changed = _changed_weights(model, random, unsettled) if few_bytes else model
         moved = run_onnx(changed, inputs_now)
-        found = [max(old, errors(y, r)[1]) for old, y, r in zip(found, moved, truth, strict=True)]
-    return found
+        noise = [max(old, errors(y, r)[1]) for old, y, r in zip(noise, moved, truth, strict=True)]
+    return noise
 
 
 def _changed(array: np.ndarray, random: np.random.Generator, *, whole: bool) -> np.ndarray:

@@ -45,9 +45,9 @@ def _stopwatch() -> Any:
     import tvm_ffi
     from tvm_ffi import libinfo
 
-    found = tvm_ffi.get_global_func(_NAME.decode(), allow_missing=True)
-    if found is not None:
-        return found
+    stopwatch = tvm_ffi.get_global_func(_NAME.decode(), allow_missing=True)
+    if stopwatch is not None:
+        return stopwatch
     library = ctypes.CDLL(str(libinfo.find_libtvm_ffi()))
     handle = ctypes.c_void_p()
     name = _Bytes(_NAME, len(_NAME))
@@ -93,7 +93,7 @@ def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str
         call()
         moments.append([began, *_stamps, time.perf_counter_ns()])
     vm.set_instrument(None)  # one in Python would slow down every later call of the model
-    if any(len(each) != 2 * len(names) + 2 for each in moments):
+    if any(len(moment) != 2 * len(names) + 2 for moment in moments):
         raise RuntimeError("the VM made other calls from one run to the next")
     return names, moments[1:]
 

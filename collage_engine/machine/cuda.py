@@ -123,10 +123,10 @@ def choose_target(text: str) -> TargetChoice:
             f"--target {text}: known targets are cpu, cuda, and cuda:ARCH with an architecture "
             "such as sm_90a"
         )
-    found = cuda_probe()
-    device = found.devices[0] if found.devices else None
+    probe = cuda_probe()
+    device = probe.devices[0] if probe.devices else None
     if device is None:
-        return TargetChoice("cuda", rest or DEFAULT_ARCHITECTURE, None, found.reason)
+        return TargetChoice("cuda", rest or DEFAULT_ARCHITECTURE, None, probe.reason)
     if rest and rest.rstrip("af") != device.architecture.rstrip("af"):
         return TargetChoice(
             "cuda",

@@ -68,8 +68,8 @@ class CudaRuntime:
         """Return what the runtime calls a status."""
         describe = self.library.cudaGetErrorString
         describe.restype = ctypes.c_char_p
-        found = describe(status)
-        return f"{found.decode()} ({status})" if found else f"CUDA error {status}"
+        description = describe(status)
+        return f"{description.decode()} ({status})" if description else f"CUDA error {status}"
 
     def synchronize(self) -> None:
         """Wait until the device is done; an error of earlier work is raised here."""

@@ -132,15 +132,15 @@ def processor() -> Processor:
 
 
 def _caches(folder: Path) -> tuple[tuple[int, str, int], ...]:
-    found = []
+    caches = []
     for entry in sorted(folder.glob("index*")):
         try:
             level = int((entry / "level").read_text())
             kind = (entry / "type").read_text().strip()
-            found.append((level, kind, parse_size((entry / "size").read_text())))
+            caches.append((level, kind, parse_size((entry / "size").read_text())))
         except (OSError, ValueError):
             continue
-    return tuple(sorted(found))
+    return tuple(sorted(caches))
 
 
 def parse_size(text: str) -> int:
@@ -261,7 +261,7 @@ def _processor_seconds() -> tuple[float, float, float]:
     ours = [times[number] for number in allowed_processors() if number < len(times)]
 
     def seconds(*kinds: str) -> float:
-        return sum(getattr(each, kind, 0.0) for each in ours for kind in kinds)
+        return sum(getattr(our, kind, 0.0) for our in ours for kind in kinds)
 
     in_use, stolen = seconds("user", "nice", "system", "irq", "softirq"), seconds("steal")
     return in_use + stolen + seconds("idle", "iowait"), in_use, stolen

@@ -147,9 +147,9 @@ class FaultTracker:
     def leave_out(self, toolchain: str, reason: str) -> None:
         """Take a toolchain out of the run at once, as one that cannot be asked about the model."""
         with self._lock:
-            known = toolchain in self.left_out
+            was_left_out = toolchain in self.left_out
             self.left_out.setdefault(toolchain, reason)
-        if not known:
+        if not was_left_out:
             self._on_left_out(left_out_sentence(toolchain, reason))
 
     def reason_against(self, toolchains: Iterable[str]) -> str | None:

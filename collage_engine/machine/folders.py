@@ -95,9 +95,9 @@ class Scratch:
 
 def remove_orphans(beside: Path | None = None) -> None:
     """Remove the scratch folders whose owners are dead, of those made in the same folder."""
-    place = Path(tempfile.gettempdir()) if beside is None else beside
+    parent = Path(tempfile.gettempdir()) if beside is None else beside
     with contextlib.suppress(OSError):
-        for folder in place.glob(f"{PREFIX if beside is None else '.' + PREFIX}*"):
+        for folder in parent.glob(f"{PREFIX if beside is None else '.' + PREFIX}*"):
             with contextlib.suppress(OSError):
                 if time.time() - folder.stat().st_mtime < ANSWER_S:
                     continue  # its owner may be about to lock it
@@ -106,41 +106,41 @@ def remove_orphans(beside: Path | None = None) -> None:
                 os.close(lock)
 
 
-def write_whole(place: Path, fill: Callable[[Path], None]) -> None:
-    """Have ``fill`` fill a new folder and put it at ``place``, whatever is there.
+def replace_atomically(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Have ``fill`` fill a new folder and put it at ``folder``, whatever is there.
 
     Args:
-        place: The folder's final name; where it is a link to a folder, that one is replaced.
+        folder: The folder's final name; where it is a link to a folder, that one is replaced.
         fill: Writes the content into the empty folder that it is given.
 
     Raises:
-        OSError: It cannot be written; what was at ``place`` is still there.
+        OSError: It cannot be written; what was at ``folder`` is still there.
     """
-    place = real(place)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    new = place.parent / f".{place.name}.{uuid.uuid4().hex[:8]}.partial"
+    folder = resolve(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    new = folder.parent / f".{folder.name}.{uuid.uuid4().hex[:8]}.partial"
     old = new.with_suffix(".old")
     new.mkdir()  # as open to others as the user's other folders; mkdtemp's are private
     try:
         fill(new)
-        if place.exists():
-            place.rename(old)
-        new.rename(place)
+        if folder.exists():
+            folder.rename(old)
+        new.rename(folder)
     finally:
-        if old.exists() and not place.exists():
-            old.rename(place)
+        if old.exists() and not folder.exists():
+            old.rename(folder)
         for left in (new, old):
             shutil.rmtree(left, ignore_errors=True)
 
 
-def real(place: Path) -> Path:
-    """Return the folder itself where ``place`` is a link to it, because the link stays."""
-    return place.resolve() if place.exists() else place.absolute()
+def resolve(path: Path) -> Path:
+    """Return the folder itself where ``path`` is a link to it, because the link stays."""
+    return path.resolve() if path.exists() else path.absolute()
 
 
-def tidy(place: Path) -> None:
+def remove_leftovers(place: Path) -> None:
     """Remove what a killed writer left; what it had moved away and not replaced comes back."""
-    place = real(place)
+    place = resolve(place)
     left = f".{glob.escape(place.name)}.????????"
     for old in place.parent.glob(f"{left}.old"):
         if not place.exists():

@@ -198,10 +198,10 @@ class RunControl:
 
     def total_seconds(self) -> dict[str, float]:
         """Return seconds by stage, and of the whole job until now as ``total``."""
-        found: dict[str, float] = {name: self.seconds.get(name, 0.0) for name in ALWAYS_LISTED}
-        found.update(self.seconds)
-        found["total"] = time.perf_counter() - self._started
-        return found
+        seconds: dict[str, float] = {name: self.seconds.get(name, 0.0) for name in ALWAYS_LISTED}
+        seconds.update(self.seconds)
+        seconds["total"] = time.perf_counter() - self._started
+        return seconds
 
     def warn(self, text: str) -> None:
         """Warn the user now, and keep the warning for the run's document."""

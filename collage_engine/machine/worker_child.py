@@ -115,8 +115,8 @@ def _warden(server: int, parent: int) -> None:  # pragma: no cover - as above
 def load_target(target: str) -> Callable[..., Any]:
     """Import ``package.module:function``; a class is instantiated, and its instance called."""
     module, _, name = target.partition(":")
-    found = getattr(importlib.import_module(module), name)
-    return cast(Callable[..., Any], found() if inspect.isclass(found) else found)
+    loaded = getattr(importlib.import_module(module), name)
+    return cast(Callable[..., Any], loaded() if inspect.isclass(loaded) else loaded)
 
 
 def takes_messages(function: Callable[..., Any]) -> bool:

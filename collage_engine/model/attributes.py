@@ -124,13 +124,13 @@ def attributes_of(call: Call, functions: dict[str, Any]) -> dict[str, Any]:
     if op.startswith("relax.call_tir"):
         text = functions[call.args[0].name_hint].script(show_meta=True)
         return {"function": hashlib.sha256(text.encode()).hexdigest()}
-    found: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     if call.attrs is not None:
         for name in _fields(type(call.attrs)):
-            found[name] = to_json(getattr(call.attrs, name))
+            attributes[name] = to_json(getattr(call.attrs, name))
     names = _argument_names(op)
-    for place, argument in enumerate(call.args):
+    for number, argument in enumerate(call.args):
         if not is_tensor(argument) and not is_tensor_tuple(argument):
-            name = names[place] if place < len(names) else f"argument{place}"
-            found[name] = to_json(argument)
-    return found
+            name = names[number] if number < len(names) else f"argument{number}"
+            attributes[name] = to_json(argument)
+    return attributes

@@ -55,11 +55,11 @@ def _positive(indices: Any, extent: np.ndarray) -> Any:
     kind = dtype_of(indices)
     if kind.startswith("uint"):
         return indices
-    known = values_of(indices)
-    if known is not None:
-        if not (known < 0).any():
+    value = values_of(indices)
+    if value is not None:
+        if not (value < 0).any():
             return indices
-        return relax.const(np.where(known < 0, known + extent, known).astype(kind), kind)
+        return relax.const(np.where(value < 0, value + extent, value).astype(kind), kind)
     wide = relax.const(np.asarray(extent).astype(kind), kind)
     less = relax.op.less(indices, relax.const(0, kind))
     return relax.op.where(less, relax.op.add(indices, wide), indices)
@@ -289,16 +289,16 @@ def _clip(
         bounds = [None if g is None else relax.const(g, kind) for g in given]
     else:
         bounds = [inputs[1], inputs[2]]
-    known: list[float | None] = []
-    for place, bound in enumerate(bounds):
+    limits: list[float | None] = []
+    for index, bound in enumerate(bounds):
         values = None if bound is None else values_of(bound)
         number = None if values is None else values.reshape(-1)[0].item()
         if number is not None and number != number:
-            bounds[place] = number = None  # NaN means none, as in ONNX Runtime
-        known.append(number)
-    if None not in known:
+            bounds[index] = number = None  # NaN means none, as in ONNX Runtime
+        limits.append(number)
+    if None not in limits:
         wrap = float if kind.startswith(("float", "bfloat")) else int
-        return relax.op.clip(x, *(wrap(k) for k in known if k is not None))
+        return relax.op.clip(x, *(wrap(k) for k in limits if k is not None))
     for op, bound in zip((relax.op.maximum, relax.op.minimum), bounds, strict=True):
         if bound is not None:
             x = op(x, bound)
@@ -368,10 +368,10 @@ def _pad(
         pads, value = list(attributes["pads"]), attributes.get("value", 0.0)
         axes = list(range(rank))
     else:
-        found = [None if inputs[i] is None else values_of(inputs[i]) for i in (1, 2, 3)]
-        if any(inputs[i] is not None and found[i - 1] is None for i in (1, 2, 3)):
+        operands = [None if inputs[i] is None else values_of(inputs[i]) for i in (1, 2, 3)]
+        if any(inputs[i] is not None and operands[i - 1] is None for i in (1, 2, 3)):
             raise ValueError("pads that are known only when the model runs are not supported")
-        widths, fill, which = found
+        widths, fill, which = operands
         if widths is None:
             return None
         pads = widths.tolist()
@@ -387,8 +387,8 @@ def _pad(
         return None
     around = [0] * (2 * rank)
     half = len(pads) // 2
-    for place, axis in enumerate(axes):
-        around[2 * axis], around[2 * axis + 1] = int(pads[place]), int(pads[half + place])
+    for number, axis in enumerate(axes):
+        around[2 * axis], around[2 * axis + 1] = int(pads[number]), int(pads[half + number])
     return relax.op.nn.pad(inputs[0], around, mode, float(value))
 
 
@@ -398,9 +398,9 @@ def _power(
     """Convert Pow: squares and roots as what they are; exponents in the base's type."""
     base, exponent = inputs[0], inputs[1]
     kind = dtype_of(base)
-    known = values_of(exponent)
-    if known is not None and known.size == 1 and len(known.shape) <= len(shape_of(base)):
-        number = float(known.reshape(-1)[0])
+    value = values_of(exponent)
+    if value is not None and value.size == 1 and len(value.shape) <= len(shape_of(base)):
+        number = float(value.reshape(-1)[0])
         if number == 2.0:
             return relax.op.multiply(base, base)
         if number == 0.5 and kind.startswith("float"):
@@ -408,8 +408,8 @@ def _power(
     if dtype_of(exponent) == kind:
         return relax.op.power(base, exponent)
     if kind.startswith("float"):
-        if known is not None:
-            return relax.op.power(base, relax.const(known.astype(kind), kind))
+        if value is not None:
+            return relax.op.power(base, relax.const(value.astype(kind), kind))
         return relax.op.power(base, relax.op.astype(exponent, kind))
     wide = relax.op.power(relax.op.astype(base, dtype_of(exponent)), exponent)
     return relax.op.astype(wide, kind)
@@ -419,13 +419,13 @@ def _isinf(
     bb: relax.BlockBuilder, inputs: Sequence[Expr], attributes: dict[str, Any], opset: int
 ) -> Expr | None:
     x = inputs[0]
-    found = relax.op.isinf(x)
+    result = relax.op.isinf(x)
     zero = relax.const(0, dtype_of(x))
     if not attributes.get("detect_negative", 1):
-        found = relax.op.logical_and(found, relax.op.greater(x, zero))
+        result = relax.op.logical_and(result, relax.op.greater(x, zero))
     if not attributes.get("detect_positive", 1):
-        found = relax.op.logical_and(found, relax.op.less(x, zero))
-    return found
+        result = relax.op.logical_and(result, relax.op.less(x, zero))
+    return result
 
 
 def _space_to_depth(
@@ -465,10 +465,10 @@ def _cumsum(
     axis = values_of(inputs[1])
     if axis is None:
         return None
-    place = int(axis.reshape(-1)[0])
-    turned = relax.op.flip(inputs[0], place)
+    axis_number = int(axis.reshape(-1)[0])
+    turned = relax.op.flip(inputs[0], axis_number)
     exclusive = bool(attributes.get("exclusive", 0))
-    return relax.op.flip(relax.op.cumsum(turned, place, exclusive=exclusive), place)
+    return relax.op.flip(relax.op.cumsum(turned, axis_number, exclusive=exclusive), axis_number)
 
 
 def _mean_variance_normalization(

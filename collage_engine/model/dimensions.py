@@ -93,11 +93,11 @@ def drop_values(model: ModelProto, names: Container[str]) -> dict[str, np.ndarra
     inputs = {value.name for value in model.graph.input if value.name in names}
     tensors = model.graph.initializer
     dropped = {}
-    for place in reversed(range(len(tensors))):
-        tensor = tensors[place]
+    for index in reversed(range(len(tensors))):
+        tensor = tensors[index]
         if tensor.name in inputs:
             dropped[tensor.name] = tensor_array(tensor, f"the value of the input '{tensor.name}'")
-            del tensors[place]
+            del tensors[index]
     return dropped
 
 
@@ -127,12 +127,12 @@ def open_sizes(model: ModelProto) -> OpenSizes:
 
 def _places(inputs: Mapping[str, ValueInfoProto]) -> dict[str, tuple[str, ...]]:
     """Return the inputs that have each named dimension, in their order."""
-    found: dict[str, dict[str, None]] = {}
+    by_dimension: dict[str, dict[str, None]] = {}
     for name, value in inputs.items():
         for dim in value.type.tensor_type.shape.dim:
             if dim.dim_param:
-                found.setdefault(dim.dim_param, {})[name] = None
-    return {dimension: tuple(places) for dimension, places in found.items()}
+                by_dimension.setdefault(dim.dim_param, {})[name] = None
+    return {dimension: tuple(places) for dimension, places in by_dimension.items()}
 
 
 class _NamedSizes:
@@ -244,19 +244,19 @@ def input_shapes(
     for name in dims:
         if name not in places:
             raise UsageError(f"--dim {name}: {path} has no such dimension ({_has(inputs, names)}).")
-    found = kept_sizes(model, shapes, path)
-    options = {name: _shape_option(name, sizes) for name, sizes in found.items()}
+    sizes_of = kept_sizes(model, shapes, path)
+    options = {name: _shape_option(name, sizes) for name, sizes in sizes_of.items()}
     for name, sizes in (arrays or {}).items():
-        if name in inputs and name not in found and not _is_fixed(inputs[name]):
-            found[name] = _without_samples(inputs[name], sizes)
+        if name in inputs and name not in sizes_of and not _is_fixed(inputs[name]):
+            sizes_of[name] = _without_samples(inputs[name], sizes)
             options[name] = f"--inputs with '{name}' of the sizes {list(sizes)}"
     for name, option in options.items():
         if name in inputs:
-            _check_shape(inputs[name], found[name], names, option, path)
+            _check_shape(inputs[name], sizes_of[name], names, option, path)
     for dim_name, size in dims.items():
         names.give(dim_name, size, f"--dim {dim_name}={size}")
     names.check()
-    left = {name: _sizes(value, names) for name, value in inputs.items() if name not in found}
+    left = {name: _sizes(value, names) for name, value in inputs.items() if name not in sizes_of}
     named = {
         name
         for name, sizes in left.items()
@@ -268,8 +268,8 @@ def input_shapes(
         raise UsageError(_unknown_sizes(inputs, unknown, names, path))
     for name in left:
         if name in named:
-            found[name] = tuple(size for size in left[name] if size is not None)
-    return found
+            sizes_of[name] = tuple(size for size in left[name] if size is not None)
+    return sizes_of
 
 
 def _shape_option(name: str, sizes: tuple[int, ...]) -> str:
@@ -303,9 +303,9 @@ def _known(dim: TensorShapeProto.Dimension) -> bool:
 
 def _has(inputs: Mapping[str, ValueInfoProto], names: _NamedSizes) -> str:
     """Return what the model has instead, in words."""
-    known = [name for name in _places(inputs) if not names.is_computed(name)]
-    if known:
-        return "it has " + ", ".join(f"'{name}'" for name in known)
+    names_in_file = [name for name in _places(inputs) if not names.is_computed(name)]
+    if names_in_file:
+        return "it has " + ", ".join(f"'{name}'" for name in names_in_file)
     return f"all sizes of its {counted(len(inputs), 'input')} are fixed or have no name"
 
 
@@ -326,9 +326,9 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
     names = _NamedSizes(inputs)
     for name, shape in shapes.items():
         if name not in inputs:
-            known = ", ".join(f"'{n}'" for n in inputs) or "none"
+            listed = ", ".join(f"'{n}'" for n in inputs) or "none"
             option = "--shape" if shape else "--keep-inputs"
-            raise UsageError(f"{option} {name}: {path} has no such input (it has {known}).")
+            raise UsageError(f"{option} {name}: {path} has no such input (it has {listed}).")
         _check_shape(inputs[name], shape, names, _shape_option(name, shape), path)
     names.check()
     unknown: dict[str, list[int | None] | None] = {}
@@ -364,10 +364,10 @@ def _check_shape(
         raise UsageError(
             f"{option}: the input '{value.name}' has {counted(len(dims), 'dimension')}."
         )
-    for place, (dim, size) in enumerate(zip(dims, shape, strict=True)):
+    for axis, (dim, size) in enumerate(zip(dims, shape, strict=True)):
         if _known(dim) and dim.dim_value != size:
             raise UsageError(
-                f"{option}: dimension {place} of the input '{value.name}' is fixed to "
+                f"{option}: dimension {axis} of the input '{value.name}' is fixed to "
                 f"{dim.dim_value} in the file. If your program opens it there before it runs the "
                 f'model, place a file whose sizes are open: python -c "import onnx; '
                 f"m = onnx.load({path!r}); g = m.graph; g.ClearField('value_info'); "

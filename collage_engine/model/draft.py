@@ -28,7 +28,7 @@ from onnx import (
 
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
-from collage_engine.support.errors import MOST_CHARACTERS, shown
+from collage_engine.support.errors import MOST_CHARACTERS, displayable
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
 _QUOTED = re.compile(r"'([^']*)'")
@@ -70,10 +70,10 @@ class Op:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the value of an attribute (strings as ``str``), or the default."""
-        found = self.attributes.get(name)
-        if found is None:
+        attribute = self.attributes.get(name)
+        if attribute is None:
             return default
-        value = helper.get_attribute_value(found)
+        value = helper.get_attribute_value(attribute)
         return value.decode() if isinstance(value, bytes) else value
 
     def set(self, **values: Any) -> None:
@@ -81,9 +81,9 @@ class Op:
         for name, value in values.items():
             self.attributes[name] = helper.make_attribute(name, value)
 
-    def input(self, place: int) -> str:
+    def input(self, index: int) -> str:
         """Return the name of an input; empty when it is absent."""
-        return self.inputs[place] if place < len(self.inputs) else ""
+        return self.inputs[index] if index < len(self.inputs) else ""
 
     def part(
         self,
@@ -119,7 +119,7 @@ class Op:
 def node_name(node: NodeProto) -> str:
     """Return what the user calls a node: its name, or its first output when it has none."""
     name = node.name or next((o for o in node.output if o), "")
-    return name if len(name) <= MOST_CHARACTERS else shown(name)
+    return name if len(name) <= MOST_CHARACTERS else displayable(name)
 
 
 def module_scope(node: NodeProto) -> tuple[str, ...]:

@@ -43,17 +43,17 @@ def held_constants(graph: GraphProto) -> dict[str, TensorProto]:
 
 def with_dependent(
     nodes: Iterable[NodeProto],
-    found: Collection[str],
+    known_open: Collection[str],
     shapes: Mapping[str, tuple[int, tuple[int, ...] | None]],
 ) -> set[str]:
     """Open values, with all that are made from them and have no size that could be inferred.
 
     Args:
         nodes: Of the model, in an order in which they can run.
-        found: Values that are known to be open.
+        known_open: Values that are known to be open.
         shapes: Element type and shape of values, None where a size is not known.
     """
-    open_values = set(found)
+    open_values = set(known_open)
     for node in nodes:
         reads = (*node.input, *outer_values(node))
         makes = node.op_type in OPEN_RESULTS and not node.domain
@@ -99,9 +99,9 @@ def enclose(graph: GraphProto, values: Collection[str]) -> list[list[NodeProto]]
         copy.CopyFrom(source)
     del graph.node[:]
     graph.node.extend(copies)
-    ordered, place, enclosures = list(graph.node), 0, []
+    ordered, index, enclosures = list(graph.node), 0, []
     for size in (len(members[label]) for label in order):
         if size > 1:
-            enclosures.append(ordered[place : place + size])
-        place += size
+            enclosures.append(ordered[index : index + size])
+        index += size
     return enclosures

@@ -32,13 +32,13 @@ def by_value(
     """
     if not formats:
         return {}
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for index in values:
         number = graph.values[index].producer
         name = PLAIN if number is None else formats.get(number, PLAIN)
         if differs(graph.values[index].type, name):
-            found[index] = name
-    return found
+            names[index] = name
+    return names
 
 
 def border_formats(
@@ -97,19 +97,19 @@ def image_values(graph: DataflowGraph) -> frozenset[ValueIndex]:
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
     and the like make of it, or it of them. Attention's four axes are none.
     """
-    found = _images.get(graph)
-    if found is None:
-        found = _images.setdefault(graph, _search(graph))
-    return found
+    values = _images.get(graph)
+    if values is None:
+        values = _images.setdefault(graph, _search(graph))
+    return values
 
 
 def _search(graph: DataflowGraph) -> frozenset[ValueIndex]:
-    found: set[ValueIndex] = set()
+    images: set[ValueIndex] = set()
     groups = []
     for node in graph.nodes:
         if node.op in _SPATIAL:
             if str(node.attributes.get("data_layout", node.attributes.get("layout"))) == "NCHW":
-                found.update(i for i in (node.inputs[0], node.index) if _could_be(graph, i))
+                images.update(i for i in (node.inputs[0], node.index) if _could_be(graph, i))
         elif node.kind in ("elementwise", "broadcast") or node.op in _CARRIERS:
             group = {i for i in (*node.inputs, *node.outputs) if _could_be(graph, i)}
             if len(group) > 1:
@@ -119,13 +119,13 @@ def _search(graph: DataflowGraph) -> frozenset[ValueIndex]:
         grown = False
         waiting = []
         for group in groups:
-            if group & found:
-                found |= group
+            if group & images:
+                images |= group
                 grown = True
             else:
                 waiting.append(group)
         groups = waiting
-    return frozenset(found)
+    return frozenset(images)
 
 
 def _could_be(graph: DataflowGraph, index: ValueIndex) -> bool:

@@ -168,8 +168,8 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
     def _construct_nodes(self, graph: onnx.GraphProto) -> None:
         self._inside = True
-        enclosed = {id(each[0]): each for each in self._opaque.enclosures}
-        members = {id(node) for each in self._opaque.enclosures for node in each}
+        enclosed = {id(enclosure[0]): enclosure for enclosure in self._opaque.enclosures}
+        members = {id(node) for enclosure in self._opaque.enclosures for node in enclosure}
         for node in graph.node:
             if id(node) in enclosed:
                 operator = operator_of(
@@ -210,8 +210,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         if not is_standard(node):
             return node.op_type in OTHER_DOMAINS.get(node.domain, ())
         # TVM's Attention is the one of com.microsoft.
-        known = onnx_frontend._get_convert_map()
-        return node.op_type in CONVERTERS or (node.op_type in known and node.op_type != "Attention")
+        converters = onnx_frontend._get_convert_map()
+        return node.op_type in CONVERTERS or (
+            node.op_type in converters and node.op_type != "Attention"
+        )
 
     def _opaque_call(self, operator: OpaqueOperator, reason: str) -> list[Any]:
         """Return the operator as a call that only a toolchain which is given ONNX can run.
@@ -243,10 +245,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         )
         self._operators[operator.outputs[0]] = operator
         self._made_types[operator.outputs[0]] = types
-        found = dict(zip(operator.outputs, fields, strict=True))
+        by_output = dict(zip(operator.outputs, fields, strict=True))
         nodes = operator.nodes
         names = nodes[0].output if len(nodes) == 1 else operator.outputs
-        return [found.get(name) for name in names]
+        return [by_output.get(name) for name in names]
 
     def _type_of(self, value: str, operator: OpaqueOperator, reason: str) -> TensorType:
         """Return the type of what an opaque operator makes; raises ``UnknownType``."""

@@ -341,9 +341,9 @@ def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
 
 def _numbered(calls: list[RelaxCall], resolver: Resolver) -> list[Tensor]:
     """Return all tensors of the graph by value index: the calls' first results come first."""
-    read = [each for call in calls for each in call.inputs]
-    constants = [each for each in (*read, *resolver.outputs) if each.constant]
-    further = [each for call in calls for each in call.results[1:]]
+    read = [input_ for call in calls for input_ in call.inputs]
+    constants = [output for output in (*read, *resolver.outputs) if output.constant]
+    further = [result for call in calls for result in call.results[1:]]
     firsts = [call.results[0] for call in calls]
     return [*firsts, *resolver.parameters, *dict.fromkeys(constants), *further]
 

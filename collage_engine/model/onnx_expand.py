@@ -138,7 +138,7 @@ def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
         return None
     rank = len(shape)
     axis = op.attribute("axis", 1) % max(rank, 1)
-    wide = [place for place in range(axis, rank) if shape[place] != 1]
+    wide = [index for index in range(axis, rank) if shape[index] != 1]
     if len(wide) <= 1:
         op.set(axis=wide[0] if wide else max(rank - 1, 0))
         return None
@@ -248,12 +248,12 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     return made
 
 
-def _dequantized(draft: Draft, op: Op, place: int, axis: int | None = None) -> tuple[str, list[Op]]:
-    """Return the float value of a quantised input at ``place``, and the operators that make it.
+def _dequantized(draft: Draft, op: Op, first: int, axis: int | None = None) -> tuple[str, list[Op]]:
+    """Return the float value of a quantised input at ``first``, and the operators that make it.
 
     Its scale and zero point are the inputs after it.
     """
-    value, scale, zero = op.inputs[place : place + 3]
+    value, scale, zero = op.inputs[first : first + 3]
     if value in draft.constants and axis is not None and draft.opset < 13:
         # DequantizeLinear knows no axis yet.
         wide = draft.constants[value].astype(np.float32)

@@ -28,7 +28,7 @@ from onnx.external_data_helper import (
     uses_external_data,
 )
 
-from collage_engine.support.errors import ModelError, first_line, shown
+from collage_engine.support.errors import ModelError, displayable, first_line
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
@@ -58,8 +58,8 @@ def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
         yield attribute.t
     yield from attribute.tensors
     sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
-    for each in (*sparse, *attribute.sparse_tensors):
-        yield from (each.values, each.indices)
+    for tensor in (*sparse, *attribute.sparse_tensors):
+        yield from (tensor.values, tensor.indices)
 
 
 def load_external_data(model: ModelProto, path: Path) -> None:
@@ -75,20 +75,20 @@ def load_external_data(model: ModelProto, path: Path) -> None:
     outside = [tensor for tensor in every_tensor(model) if uses_external_data(tensor)]
     places = [_checked_place(tensor, path) for tensor in outside]
     stays: set[int] = set()
-    if sum(place.length for place in places) >= mapped_from_bytes():
+    if sum(location.length for location in places) >= mapped_from_bytes():
         stays = {id(tensor) for tensor in model.graph.initializer}
-    for tensor, place in zip(outside, places, strict=True):
-        if id(tensor) in stays and _can_be_mapped(tensor, place):
-            keep_in_file(tensor, Place(place.file.absolute(), place.offset, place.length))
+    for tensor, location in zip(outside, places, strict=True):
+        if id(tensor) in stays and _can_be_mapped(tensor, location):
+            keep_in_file(tensor, Place(location.file.absolute(), location.offset, location.length))
         else:
-            _load(tensor, place, path)
+            _load(tensor, location, path)
 
 
-def _can_be_mapped(tensor: TensorProto, place: Place) -> bool:
+def _can_be_mapped(tensor: TensorProto, location: Place) -> bool:
     return (
         tensor.data_type in MAPPED_TYPES
-        and place.length >= LEAST_BYTES
-        and place.offset % ALIGNMENT == 0
+        and location.length >= LEAST_BYTES
+        and location.offset % ALIGNMENT == 0
     )
 
 
@@ -100,7 +100,8 @@ def _checked_place(tensor: TensorProto, path: Path) -> Place:
     """
     fields = {entry.key: entry.value for entry in tensor.external_data}
     location = fields.get("location", "")
-    named = f"{path}: the tensor '{shown(tensor.name)}' keeps its data in '{shown(location)}', "
+    name = displayable(tensor.name)
+    named = f"{path}: the tensor '{name}' keeps its data in '{displayable(location)}', "
     file = path.parent / location
     try:
         inside = file.resolve().is_relative_to(path.parent.resolve())
@@ -118,15 +119,17 @@ def _checked_place(tensor: TensorProto, path: Path) -> Place:
     return Place(file, offset, length)
 
 
-def _load(tensor: TensorProto, place: Place, path: Path) -> None:
+def _load(tensor: TensorProto, stored: Place, path: Path) -> None:
     """Read a tensor's data into it."""
     tensor.raw_data = b""
-    location = str(place.file.relative_to(path.parent))
-    set_external_data(tensor, location, place.offset, place.length)
+    location = str(stored.file.relative_to(path.parent))
+    set_external_data(tensor, location, stored.offset, stored.length)
     try:
         load_external_data_for_tensor(tensor, str(path.parent))
     except (OSError, ValueError, onnx.checker.ValidationError) as error:
-        raise ModelError(f"{place.file} cannot be read: {shown(first_line(str(error)))}.") from None
+        raise ModelError(
+            f"{stored.file} cannot be read: {displayable(first_line(str(error)))}."
+        ) from None
     tensor.data_location = TensorProto.DEFAULT
     del tensor.external_data[:]
 
@@ -166,11 +169,15 @@ def mapped_from_bytes() -> int:
     return int(os.environ.get(VARIABLE) or MAPPED_FROM_BYTES)
 
 
-def keep_in_file(tensor: TensorProto, place: Place) -> None:
+def keep_in_file(tensor: TensorProto, location: Place) -> None:
     """Have a tensor name its data's place instead of holding the data."""
     tensor.ClearField("raw_data")
     del tensor.external_data[:]
-    fields = (("location", str(place.file)), ("offset", place.offset), ("length", place.length))
+    fields = (
+        ("location", str(location.file)),
+        ("offset", location.offset),
+        ("length", location.length),
+    )
     for key, value in fields:
         entry = tensor.external_data.add()
         entry.key, entry.value = key, str(value)
@@ -200,11 +207,11 @@ def mapped_array(tensor: TensorProto) -> np.ndarray:
         OSError: The file is gone.
         ValueError: It has become too short.
     """
-    place = place_of(tensor)
-    about = place.file.stat()
-    data = _mapped_file(str(place.file), about.st_size, about.st_mtime_ns)
+    location = place_of(tensor)
+    about = location.file.stat()
+    data = _mapped_file(str(location.file), about.st_size, about.st_mtime_ns)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    values: np.ndarray = data[place.offset : place.offset + place.length].view(dtype)
+    values: np.ndarray = data[location.offset : location.offset + location.length].view(dtype)
     return values.reshape(tuple(tensor.dims))
 
 
@@ -252,9 +259,9 @@ def name_files(model: ModelProto) -> dict[str, Path]:
     for tensor in model.graph.initializer:
         if not is_mapped(tensor):
             continue
-        place = place_of(tensor)
-        name = names.setdefault(place.file, _file_name(place.file))
-        keep_in_file(tensor, Place(Path(name), place.offset, place.length))
+        location = place_of(tensor)
+        name = names.setdefault(location.file, _file_name(location.file))
+        keep_in_file(tensor, Place(Path(name), location.offset, location.length))
     return {name: file for file, name in names.items()}
 
 

@@ -57,10 +57,10 @@ def _reference(op: Op, values: Values, opset: int) -> Values:
         [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    found = list(ReferenceEvaluator(model).run(None, dict(inputs)))
-    if not all(isinstance(each, (np.ndarray, np.generic)) for each in found):
+    outputs = list(ReferenceEvaluator(model).run(None, dict(inputs)))
+    if not all(isinstance(output, (np.ndarray, np.generic)) for output in outputs):
         raise NotFoldable(f"{op.type} makes a sequence or an optional value")
-    results = iter(found)
+    results = iter(outputs)
     # An absent optional output keeps its place.
     return [np.asarray(next(results)) if o else np.empty(0) for o in op.outputs]
 
@@ -257,9 +257,9 @@ def _chain(draft: Draft, op: Op) -> list[Op]:
     """Return a + b + c as binary operators, left to right."""
     made = []
     left = op.inputs[0]
-    for place, right in enumerate(op.inputs[1:], 2):
-        last = place == len(op.inputs)
-        value = op.outputs[0] if last else draft.fresh(f"{op.outputs[0]}_{place}")
+    for number, right in enumerate(op.inputs[1:], 2):
+        last = number == len(op.inputs)
+        value = op.outputs[0] if last else draft.fresh(f"{op.outputs[0]}_{number}")
         kind = "Add" if op.type == "Sum" else op.type
         made.append(op.part(kind, [left, right], [value]))
         left = value

@@ -27,11 +27,11 @@ def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
 
 def outer_values(node: NodeProto) -> tuple[str, ...]:
     """Return values that a node's branches read and do not make, in order of their first use."""
-    found: dict[str, None] = {}
+    values: dict[str, None] = {}
     for attribute in node.attribute:
         if attribute.HasField("g"):
-            found |= dict.fromkeys(_free(attribute.g))
-    return tuple(found)
+            values |= dict.fromkeys(_free(attribute.g))
+    return tuple(values)
 
 
 def _free(graph: GraphProto) -> list[str]:
@@ -58,8 +58,8 @@ def _rename(graph: GraphProto, names: Mapping[str, str]) -> None:
     own.update(o for node in graph.node for o in node.output)
     names = {old: new for old, new in names.items() if old not in own}
     for node in graph.node:
-        for place, value in enumerate(node.input):
-            node.input[place] = names.get(value, value)
+        for number, value in enumerate(node.input):
+            node.input[number] = names.get(value, value)
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _rename(attribute.g, names)

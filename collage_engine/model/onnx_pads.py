@@ -123,8 +123,8 @@ def _zero_padding(draft: Draft, pad: Op) -> list[int] | None:
     rank, half = len(shape), len(widths) // 2
     axes = [int(a) % rank for a in draft.constants[names[2]]] if names[2] else list(range(rank))
     full = [0] * (2 * rank)
-    for place, axis in enumerate(axes):
-        full[axis], full[rank + axis] = int(widths[place]), int(widths[half + place])
+    for number, axis in enumerate(axes):
+        full[axis], full[rank + axis] = int(widths[number]), int(widths[half + number])
     if min(full) < 0 or any(full[:2]) or any(full[rank : rank + 2]):
         return None
     return [*full[2:rank], *full[rank + 2 :]]

@@ -89,7 +89,7 @@ def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[Nod
 
     The walk ends at the values in ``stop``.
     """
-    found: dict[int, NodeProto] = {}
+    nodes: dict[int, NodeProto] = {}
     weights: dict[str, None] = {}
     stack = [v for v in wanted if v not in stop]
     while stack:
@@ -102,8 +102,8 @@ def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[Nod
         node = index.producer.get(value)
         if node is None:
             raise ModelError(f"the sub-graph also needs '{value}', which is not among its inputs")
-        place = index.place[id(node)]
-        if place not in found:
-            found[place] = node
+        position = index.place[id(node)]
+        if position not in nodes:
+            nodes[position] = node
             stack += [*node.input, *outer_values(node)]
-    return [found[p] for p in sorted(found)], list(weights)
+    return [nodes[p] for p in sorted(nodes)], list(weights)

@@ -35,7 +35,7 @@ from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 from collage_engine.model.opaque import is_standard
-from collage_engine.support.errors import ModelError, shown
+from collage_engine.support.errors import ModelError, displayable
 
 _LOG = logging.getLogger(__name__)
 
@@ -157,11 +157,12 @@ def check_sizes(draft: Draft) -> None:
             continue
         if any(extent < 0 for extent in shape):
             raise ModelError(
-                f"{draft.path}: the value '{shown(name)}' has a negative size: {shape}."
+                f"{draft.path}: the value '{displayable(name)}' has a negative size: {shape}."
             )
         if math.prod(shape) > most:  # every element takes a byte or more
             raise ModelError(
-                f"{draft.path}: the value '{shown(name)}' of size {shape} does not fit into this "
+                f"{draft.path}: the value '{displayable(name)}' of size {shape} does not fit into "
+                "this "
                 f"machine's memory of {most / 2**30:.0f} GiB."
             )
 

@@ -22,8 +22,8 @@ def element_type(dtype: str) -> int:
 
 def dtype_name(element: int) -> str:
     """Return the record's type name of an ONNX element type; the inverse of ``element_type``."""
-    known = {getattr(TensorProto, name): dtype for dtype, name in _ELEMENT_NAMES.items()}
-    return known.get(element) or TensorProto.DataType.Name(element).lower()
+    names = {getattr(TensorProto, name): dtype for dtype, name in _ELEMENT_NAMES.items()}
+    return names.get(element) or TensorProto.DataType.Name(element).lower()
 
 
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:

@@ -119,7 +119,7 @@ def type_name(node: NodeProto) -> str:
 @functools.cache
 def _standard_operators() -> frozenset[str]:
     schemas = defs.get_all_schemas_with_history()
-    return frozenset(each.name for each in schemas if not each.domain)
+    return frozenset(schema.name for schema in schemas if not schema.domain)
 
 
 def is_standard(node: NodeProto) -> bool:
@@ -143,9 +143,9 @@ def attributes_of_node(node: NodeProto, opset: int) -> dict[str, Any]:
         the operator set since which the operator means what it does there, if it is a standard
         one; ``inputs`` and ``outputs`` have a 0 for each optional value that is left out.
     """
-    found = {a.name: _value(a) for a in node.attribute}
+    attributes = {a.name: _value(a) for a in node.attribute}
     return {
-        "attributes": dict(sorted(found.items())),
+        "attributes": dict(sorted(attributes.items())),
         "version": _version(node, opset),
         "inputs": [int(bool(name)) for name in node.input],
         "outputs": [int(bool(name)) for name in node.output],

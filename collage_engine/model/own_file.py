@@ -36,7 +36,7 @@ FIRST_CONSTANT_INITIALIZERS = 4
 (``onnx/docs/IR.md``)."""
 
 
-def own_model(
+def original_model(
     model: ImportedModel,
     nodes: OperatorSet,
     inputs: Sequence[ValueIndex],
@@ -135,6 +135,6 @@ def write_annotated(path: Path, notes: Mapping[str, Mapping[str, str]], out: Pat
     if beside and out.resolve().parent != path.resolve().parent:
         raise UsageError(f"{path} has weights beside it: write {out.name} into the same folder")
     for node in model.graph.node:
-        known = {each.key: each.value for each in node.metadata_props}
-        helper.set_metadata_props(node, known | dict(notes.get(node_name(node), {})))
+        properties = {prop.key: prop.value for prop in node.metadata_props}
+        helper.set_metadata_props(node, properties | dict(notes.get(node_name(node), {})))
     write_atomically(out, model.SerializeToString(deterministic=True))

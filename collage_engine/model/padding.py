@@ -81,13 +81,13 @@ def paddable(model: ModelProto, dim: str) -> tuple[AxesOfValues, AxesOfValues]:
 
 def paddable_dimensions(model: ModelProto, dims: Iterable[str]) -> PaddingProofs:
     """Return what ``paddable`` gives for each of some dimensions, or why there is no proof."""
-    found: PaddingProofs = {}
+    proofs: PaddingProofs = {}
     for dim in dims:
         try:
-            found[dim] = paddable(model, dim)
+            proofs[dim] = paddable(model, dim)
         except NotProved as error:
-            found[dim] = str(error)
-    return found
+            proofs[dim] = str(error)
+    return proofs
 
 
 class _Mixes(Exception):
@@ -154,9 +154,9 @@ class _Proof:
         return of_inputs, of_outputs
 
     def _keep(self, name: str, axes: Iterable[int]) -> None:
-        if name and (found := set(axes)):
-            self.axes[name] = found
-            for axis in found if name in self.dims else ():
+        if name and (kept := set(axes)):
+            self.axes[name] = kept
+            for axis in kept if name in self.dims else ():
                 self.dims[name][axis] = self.dim
 
     def _node(self, node: NodeProto) -> None:
@@ -182,16 +182,16 @@ class _Proof:
 
     def _of_sizes(self, node: NodeProto) -> None:
         """Take a node that reads sizes alone; its results depend on them, but for picked ones."""
-        known: Sequence[Size] = [None]
+        sizes: Sequence[Size] = [None]
         if node.op_type == "Shape":
             part = slice(_attribute(node, "start", 0), _attribute(node, "end", None))
-            known = self._dims(node.input[0])[part]
+            sizes = self._dims(node.input[0])[part]
         elif node.op_type == "Gather" and node.input[0] in self.sizes:
             listed = self.sizes[node.input[0]]
             places = self._numbers(node.input[1])
-            known = [listed[p] if -len(listed) <= p < len(listed) else None for p in places]
-        if not all(isinstance(size, int) for size in known):
-            self.sizes |= dict.fromkeys(node.output, known)
+            sizes = [listed[p] if -len(listed) <= p < len(listed) else None for p in places]
+        if not all(isinstance(size, int) for size in sizes):
+            self.sizes |= dict.fromkeys(node.output, sizes)
 
     # -- rules: the axes of a node's results ---------------------------------------------
 
@@ -234,15 +234,15 @@ class _Proof:
         A value that stands for all positions must have one element along the axis, or no such axis;
         the ``last`` axes are not looked at.
         """
-        found = set(axes)
+        axes_kept = set(axes)
         for value in values:
-            found |= {a + rank - len(self._dims(value)) for a in self.axes.get(value, ())}
+            axes_kept |= {a + rank - len(self._dims(value)) for a in self.axes.get(value, ())}
         for value in values:
-            for own in (a - rank + len(self._dims(value)) for a in found if a < rank - last):
+            for own in (a - rank + len(self._dims(value)) for a in axes_kept if a < rank - last):
                 alone = own < 0 or self._dims(value)[own] == 1
                 if not alone and own not in self.axes.get(value, ()):
                     raise _Mixes
-        return found
+        return axes_kept
 
     def _along_other_axes(self, node: NodeProto) -> Iterable[int]:
         """Take an operator that may mix what lies along some axes, and leaves the others alone."""
@@ -309,8 +309,8 @@ class _Proof:
             raise _Mixes
         if a - 1 in rows or b - 2 in columns:
             raise _Mixes
-        found = self._broadcast([left, right], max(a, b), last=2)
-        return self._broadcast(added, max(a, b), found)
+        kept = self._broadcast([left, right], max(a, b), last=2)
+        return self._broadcast(added, max(a, b), kept)
 
     def _regrouped(self, node: NodeProto) -> Iterable[int]:
         """Follow axes through another shape: as many elements stand before an axis as did."""
@@ -318,11 +318,11 @@ class _Proof:
         before, after = self._dims(node.input[0]), self._dims(node.output[0])
         if after.count(None) == 1:
             after[after.index(None)] = _rest(before, after)
-        found = [axis for axis, size in enumerate(after) if size == self.dim]
+        axes_kept = [axis for axis, size in enumerate(after) if size == self.dim]
         wanted = [_count(before[:axis]) for axis in sorted(padded)]
-        if None in wanted or wanted != [_count(after[:axis]) for axis in found]:
+        if None in wanted or wanted != [_count(after[:axis]) for axis in axes_kept]:
             raise _Mixes
-        return found
+        return axes_kept
 
     def _alone(self, node: NodeProto) -> set[int]:
         """Return the axes of the first input, the only one that the padding may reach."""
@@ -344,8 +344,8 @@ class _Proof:
 
 
 def _attribute(node: NodeProto, name: str, default: Any) -> Any:
-    found = next((a for a in node.attribute if a.name == name), None)
-    return default if found is None else helper.get_attribute_value(found)
+    attribute = next((a for a in node.attribute if a.name == name), None)
+    return default if attribute is None else helper.get_attribute_value(attribute)
 
 
 def _count(sizes: Sequence[Size]) -> tuple[int, list[str]] | None:

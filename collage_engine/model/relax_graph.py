@@ -140,7 +140,7 @@ class Resolver:
         if isinstance(expr, GenericConst):
             self._known[expr] = [Tensor(tensor_type(expr.ty), expr, constant=True)]
         elif is_tensor_tuple(expr):
-            self._known[expr] = [each for f in expr.fields for each in self.tensors(f)]
+            self._known[expr] = [tensor for f in expr.fields for tensor in self.tensors(f)]
         else:
             raise NotStatic
         return self._known[expr]
@@ -159,11 +159,11 @@ class Resolver:
         Bindings come in node order, so those up to a node's own result and after the result of the
         node before belong to it; helpers a converter emits on the way have no other mark.
         """
-        place = {b.var: i for i, b in enumerate(bindings)}
+        position = {b.var: i for i, b in enumerate(bindings)}
         owners = [""] * len(bindings)
         start = 0
         for node, variables in self._imported.bounds:
-            ends = [place[v] for v in variables if v in place]
+            ends = [position[v] for v in variables if v in position]
             end = max(ends, default=-1) + 1
             if end > start:
                 owners[start:end] = [_first_output(node)] * (end - start)
@@ -179,7 +179,7 @@ class Resolver:
 
     def _call(self, call: Call, owner: str) -> list[Tensor]:
         op = operator_name(call)
-        inputs = [each for a in tensor_arguments(call) for each in self.tensors(a)]
+        inputs = [tensor for a in tensor_arguments(call) for tensor in self.tensors(a)]
         if is_opaque_call(call):
             types = self._imported.types[owner]
             attributes = self._imported.operators[owner].attributes(self._imported.opsets)
@@ -190,8 +190,8 @@ class Resolver:
             first = inputs[0]
             if does_nothing(op, attributes, _pair(first.type), _pair(types[0])):
                 return [first]
-            if all(each.constant for each in inputs):
-                array = fold(op, attributes, [constant_array(each.expr) for each in inputs])
+            if all(input_.constant for input_ in inputs):
+                array = fold(op, attributes, [constant_array(input_.expr) for input_ in inputs])
                 if array is not None:
                     return [self._constant(array, types[0], first)]
         return RelaxCall(call, op, inputs, types, is_tuple, attributes, owner).results
@@ -229,7 +229,7 @@ class Resolver:
         Returns:
             The sentence to say of each, by the node's first output.
         """
-        found: dict[str, str] = {}
+        wrong: dict[str, str] = {}
         for node, _ in self._imported.bounds:
             for name in node.output:
                 tensor = self._tensor(name)
@@ -241,11 +241,11 @@ class Resolver:
                     shape is not None and shape != kind.shape
                 ):
                     wanted = f"{TensorProto.DataType.Name(element).lower()} {shape}"
-                    found[_first_output(node)] = (
+                    wrong[_first_output(node)] = (
                         f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
                         f"imported into Relax: it would give {kind} instead of {wanted}."
                     )
-        return found
+        return wrong
 
 
 def _first_output(node: NodeProto) -> str:
@@ -276,12 +276,12 @@ def post_dfs(outputs: list[Tensor]) -> Iterator[RelaxCall]:
     for output in outputs:
         stack = [(output.call, 0)]
         while stack:
-            call, place = stack.pop()
+            call, number = stack.pop()
             if call is None or id(call) in seen:
                 continue
-            if place < len(call.inputs):
-                stack.append((call, place + 1))
-                stack.append((call.inputs[place].call, 0))
+            if number < len(call.inputs):
+                stack.append((call, number + 1))
+                stack.append((call.inputs[number].call, 0))
             else:
                 seen.add(id(call))
                 yield call

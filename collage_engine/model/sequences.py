@@ -23,7 +23,7 @@ from onnx import (
 )
 
 from collage_engine.model.observed_types import SAMPLES, Evaluate, sample_inputs
-from collage_engine.support.errors import ModelError, short_reason, shown
+from collage_engine.support.errors import ModelError, displayable, short_reason
 
 
 def has_sequences(model: ModelProto) -> bool:
@@ -63,7 +63,7 @@ def without_sequences(
         if _is_sequence(value):
             elements = _elements(value, kept, path)
             graph.input.extend(elements)
-            first.append(_construct(value, [each.name for each in elements]))
+            first.append(_construct(value, [element.name for element in elements]))
         else:
             graph.input.append(value)
     nodes = list(graph.node)
@@ -80,16 +80,16 @@ def _elements(
     name = value.name
     kind = value.type.sequence_type.elem_type.tensor_type
     empty = shapes.pop(f"{name}[]", None)
-    found: list[ValueInfoProto] = []
-    while f"{name}[{len(found)}]" in shapes:
-        place = f"{name}[{len(found)}]"
-        found.append(helper.make_tensor_value_info(place, kind.elem_type, shapes[place]))
-    if not found and empty is None:
+    elements: list[ValueInfoProto] = []
+    while f"{name}[{len(elements)}]" in shapes:
+        element = f"{name}[{len(elements)}]"
+        elements.append(helper.make_tensor_value_info(element, kind.elem_type, shapes[element]))
+    if not elements and empty is None:
         raise ModelError(
             f"{path}: the input '{name}' is a sequence of tensors: give the sizes of each, for "
             f"example --shape '{name}[0]=2,3' --shape '{name}[1]=2,3'."
         )
-    return found
+    return elements
 
 
 def _construct(value: ValueInfoProto, elements: Sequence[str]) -> NodeProto:
@@ -185,11 +185,13 @@ def _lengths(
             said = short_reason(error)
     if not seen:
         raise ModelError(
-            f"{path}: how many tensors the sequence '{shown(names[0])}' has is not known: {said}."
+            f"{path}: how many tensors the sequence '{displayable(names[0])}' has is not known: "
+            f"{said}."
         )
     if len(seen) > 1:
         raise ModelError(
-            f"{path}: how many tensors the sequence '{shown(names[0])}' has depends on the data, "
+            f"{path}: how many tensors the sequence '{displayable(names[0])}' has depends on the "
+            "data, "
             "which is not supported."
         )
     return dict(zip(names, seen.pop(), strict=True))

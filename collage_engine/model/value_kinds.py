@@ -71,15 +71,15 @@ class ValueKinds:
             self._open.add(value)
             return
         if self._observed is None:
-            found, self._observed = observed_types(
+            kinds, self._observed = observed_types(
                 self._clean.onnx, self.types, self._evaluate, self._clean.structured
             )
             self.types |= {
                 name: kind
-                for name, kind in found.items()
+                for name, kind in kinds.items()
                 if name not in self._open and name not in self._clean.structured
             }
-            if value in found:
+            if value in kinds:
                 return
         nobody_knows = not is_standard(error.node) and self._observed
         if not self._has_type(value) or nobody_knows or may_never_end(error.node):

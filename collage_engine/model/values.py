@@ -77,8 +77,8 @@ def numpy_type(name: str) -> np.dtype[Any]:
 
         if not hasattr(ml_dtypes, name):
             raise UnsupportedError(f"numpy has no element type {name}") from None
-        found: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return found
+        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        return dtype
 
 
 def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, Any]:
@@ -89,17 +89,17 @@ def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[st
         names: The model's inputs. One that is not among the feeds is left out where it has no
             tensors either: it may have a value of its own.
     """
-    found: dict[str, Any] = {}
+    by_name: dict[str, Any] = {}
     for name in names:
         if name in feeds:
-            found[name] = _plain(feeds[name])
+            by_name[name] = _plain(feeds[name])
             continue
         elements: list[Any] = []
         while f"{name}[{len(elements)}]" in feeds:
             elements.append(_plain(feeds[f"{name}[{len(elements)}]"]))
         if elements:
-            found[name] = elements
-    return found
+            by_name[name] = elements
+    return by_name
 
 
 def _plain(value: np.ndarray) -> np.ndarray:
@@ -113,4 +113,4 @@ def from_onnx(results: Sequence[Any]) -> list[np.ndarray]:
     for value in results:
         flat += value if isinstance(value, list) else [value]
     arrays = [np.asarray(value) for value in flat]
-    return [encoded(each) if each.dtype.kind in "OU" else each for each in arrays]
+    return [encoded(array) if array.dtype.kind in "OU" else array for array in arrays]

@@ -48,17 +48,17 @@ class PostDominators(Generic[Number]):
 
         It is None where there is none.
         """
-        found: Number | None = nodes[0]
+        ancestor: Number | None = nodes[0]
         for node in nodes[1:]:
             other: Number | None = node
-            while found is not None and other is not None and found != other:
-                if self.depth[found] >= self.depth[other]:
-                    found = self.parent[found]
+            while ancestor is not None and other is not None and ancestor != other:
+                if self.depth[ancestor] >= self.depth[other]:
+                    ancestor = self.parent[ancestor]
                 else:
                     other = self.parent[other]
-            if found is None or other is None:
+            if ancestor is None or other is None:
                 return None
-        return found
+        return ancestor
 
 
 def post_dominators(
@@ -102,12 +102,12 @@ def blocks(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> list[Operator
         graph.users, lambda o: graph.leaving >> o & 1, list(members(graph.everything))
     )
     cuts = _group_ends(graph, groups)
-    found: dict[OperatorSet, None] = {}
+    blocks_found: dict[OperatorSet, None] = {}
     for block in _between_cuts(graph, tree, cuts):
-        found.setdefault(block, None)
+        blocks_found.setdefault(block, None)
     for branch in _branches(graph, tree):
-        found.setdefault(branch, None)
-    return [b for b in found if b.bit_count() > 1]
+        blocks_found.setdefault(branch, None)
+    return [b for b in blocks_found if b.bit_count() > 1]
 
 
 def _group_ends(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> OperatorSet:
@@ -143,10 +143,10 @@ def _between_cuts(
         if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
             continue
         if is_operator:
-            node, place = tree.parent[start], depth[start]
+            node, level = tree.parent[start], depth[start]
         else:
             node = tree.common(readers)
-            place = depth[node] + (cuts >> node & 1) if node is not None else 0
+            level = depth[node] + (cuts >> node & 1) if node is not None else 0
         count = 0
         while node is not None:
             if cuts >> node & 1:
@@ -154,7 +154,7 @@ def _between_cuts(
                 block = below & graph.upstream[node] | one_operator(node)
                 if block.bit_count() > MAX_GROUP:
                     break
-                if count in SEGMENTS or not (count & count - 1 or place % (count // 2)):
+                if count in SEGMENTS or not (count & count - 1 or level % (count // 2)):
                     yield block
             node = tree.parent[node]
 

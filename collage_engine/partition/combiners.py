@@ -93,31 +93,31 @@ class Pool:
         """
         sub_graph = candidate.sub_graph
         inside = sub_graph.inside
-        place = self.place.get(inside)
-        if place is not None:
+        index = self.place.get(inside)
+        if index is not None:
             if self.improves(inside, len(sub_graph.composites)):
-                self.found[place] = candidate
-                self._enqueue(place)
+                self.found[index] = candidate
+                self._enqueue(index)
             return
         first = sub_graph.first
         # In this order: to find the exits takes as long as there are operators and readers.
         if not seed and (self.is_full(first) or not self.has_room(first, len(sub_graph.exit))):
             return
-        place = len(self.found)
+        index = len(self.found)
         self.found.append(candidate)
         self.depths.append(sub_graph.depth)
         self.kinds.append(KIND_ORDER[sub_graph.kind])
         self.firsts.append(first)
-        self.place[inside] = place
+        self.place[inside] = index
         self.starting[first] = self.starting.get(first, 0) + 1
-        self._enqueue(place)
+        self._enqueue(index)
 
-    def _enqueue(self, place: int) -> None:
+    def _enqueue(self, index: int) -> None:
         """Put a candidate into the queue of those that have not met the others."""
-        if place not in self.waiting:
-            self.waiting.add(place)
-            size = self.found[place].sub_graph.inside.bit_count()
-            heapq.heappush(self.queue, (size, place))
+        if index not in self.waiting:
+            self.waiting.add(index)
+            size = self.found[index].sub_graph.inside.bit_count()
+            heapq.heappush(self.queue, (size, index))
 
     def next(self) -> int:
         """Return the smallest candidate that has not met the others yet, which it now does."""
@@ -147,9 +147,9 @@ class Pool:
         most = self.limits.max_exits
         return not self.is_full(first) and not (most and exits > most)
 
-    def largest_first(self, place: int) -> tuple[int, OperatorSet]:
+    def largest_first(self, index: int) -> tuple[int, OperatorSet]:
         """Return the key that sorts candidates by size, the largest first."""
-        inside = self.found[place].sub_graph.inside
+        inside = self.found[index].sub_graph.inside
         return -inside.bit_count(), inside
 
     def improves(self, inside: OperatorSet, parts: int) -> bool:
@@ -241,10 +241,10 @@ def _with_wanted(choices: Sequence[list[int]], wanted: int | None) -> Iterator[t
     if wanted is None:
         yield from product(*choices)
         return
-    for place, producers in enumerate(choices):
+    for number, producers in enumerate(choices):
         if wanted in producers:
-            before = [[c for c in some if c != wanted] for some in choices[:place]]
-            yield from product(*before, [wanted], *choices[place + 1 :])
+            before = [[c for c in some if c != wanted] for some in choices[:number]]
+            yield from product(*before, [wanted], *choices[number + 1 :])
 
 
 def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: OperatorSet) -> int:

@@ -151,11 +151,11 @@ class _Collector:
         operators = self.graph.complete(operators)
         if not operators & self.worthwhile:
             return
-        known = self.found.get(operators)
-        if known is not None:
-            known.rules.setdefault(rule, None)
-            if composites and (not known.composites or len(composites) < len(known.composites)):
-                known.composites = composites
+        entry = self.found.get(operators)
+        if entry is not None:
+            entry.rules.setdefault(rule, None)
+            if composites and (not entry.composites or len(composites) < len(entry.composites)):
+                entry.composites = composites
             return
         if operators & ~self.supported or not self.graph.convex(operators):
             return
@@ -206,19 +206,19 @@ class _Collector:
                 self.graph,
                 self.source.instance,
                 tuple(members(operators)),
-                rule=" | ".join(found.rules),
-                composites=found.composites,
+                rule=" | ".join(records.rules),
+                composites=records.composites,
                 device=self.source.device,
                 takes=takes,
                 gives=gives,
             )
-            for operators, found in ordered
-            for takes, gives in self.borders(operators, found)
+            for operators, records in ordered
+            for takes, gives in self.borders(operators, records)
         ]
 
-    def borders(self, operators: OperatorSet, found: _Found) -> Iterable[tuple[Formats, Formats]]:
+    def borders(self, operators: OperatorSet, entry: _Found) -> Iterable[tuple[Formats, Formats]]:
         """Return the formats in which a set is a candidate: pairs of taken and given ones."""
-        if set(found.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
+        if set(entry.rules) == {BLOCK} and operators.bit_count() > NHWC_BLOCK:
             return [({}, {})]
         return self.source.borders(self.graph, tuple(members(operators)))
 

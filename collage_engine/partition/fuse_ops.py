@@ -152,10 +152,10 @@ class _Partitioner:
             readers = self.view.readers[index]
             if self.view.leaves[index] or not readers:
                 continue
-            found, kind = readers[0]
+            dominator, kind = readers[0]
             kind = max(E, kind)
             for reader, edge in readers[1:]:
-                left, right = found, reader
+                left, right = dominator, reader
                 while left != right and left >= 0 and right >= 0:
                     if depth[left] >= depth[right]:
                         deeper = depth[left] > depth[right]
@@ -165,13 +165,13 @@ class _Partitioner:
                             continue
                     kind = max(kind, path[right])
                     right = parent[right]
-                found = left if left == right else -1
+                dominator = left if left == right else -1
                 kind = max(kind, edge)
-                if found < 0:
+                if dominator < 0:
                     break
             path[index] = kind
-            parent[index] = found
-            depth[index] = depth[found] + 1 if found >= 0 else 1
+            parent[index] = dominator
+            depth[index] = depth[dominator] + 1 if dominator >= 0 else 1
 
     # One phase over all nodes
 
@@ -212,7 +212,7 @@ class _Partitioner:
 
         None when one of them is not allowed.
         """
-        found = [index]
+        chain = [index]
         seen = {index}
         work = [index]
         while work:
@@ -223,9 +223,9 @@ class _Partitioner:
                 if not allowed(self.kind[self.root(reader)], reader == sink):
                     return None
                 if reader != sink:
-                    found.append(reader)
+                    chain.append(reader)
                     work.append(reader)
-        return found
+        return chain
 
     def _merge(self, child: int, parent: int) -> None:
         child, parent = self.root(child), self.root(parent)

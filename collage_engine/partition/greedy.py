@@ -53,18 +53,18 @@ def merge_composites(
         taken: The operators that are taken.
     """
     claimed = taken
-    found: list[Composite] = []
+    composites: list[Composite] = []
     if source.spec is None:
-        return found
+        return composites
     for name, rule in source.spec.patterns():
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = match.nodes
                 if operators and not operators & claimed and closed(graph, match):
                     claimed |= operators
-                    found.append((name, operators))
+                    composites.append((name, operators))
                     break
-    return found
+    return composites
 
 
 def closed(graph: DataflowGraph, match: Match) -> bool:
@@ -87,33 +87,33 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
     taken = NO_OPERATORS
     order = [i for i, o in enumerate(sources) if not o.lowers_to_tir]
     order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
-    for place in order:
-        source = sources[place]
+    for rank in order:
+        source = sources[rank]
         supported = source.taken(graph)
-        found = merge_composites(graph, source, taken)
+        kept = merge_composites(graph, source, taken)
         before = None
-        while found != before:  # composites of an atom that it cannot take as a whole go
+        while kept != before:  # composites of an atom that it cannot take as a whole go
             takes = supported & ~taken
-            for _, operators in found:
+            for _, operators in kept:
                 takes |= operators
             takes = graph.whole_part(takes)
-            before, found = found, [c for c in found if not c[1] & ~takes]
-        composites += [(place, composite) for composite in found]
+            before, kept = kept, [c for c in kept if not c[1] & ~takes]
+        composites += [(rank, composite) for composite in kept]
         taken |= takes
         for operator in members(takes):
-            owner[operator] = place
+            owner[operator] = rank
     by_region: dict[int, list[tuple[str, tuple[OperatorNumber, ...]]]] = {}
     units = [bits for _, (_, bits) in composites]
     merged = merge_regions(graph, owner, units=units)
-    home = {o: place for place, (_, bits) in enumerate(merged) for o in members(bits)}
+    home = {o: rank for rank, (_, bits) in enumerate(merged) for o in members(bits)}
     for _, (name, bits) in composites:
         nodes = tuple(members(bits))
         by_region.setdefault(home[nodes[0]], []).append((name, nodes))
     partitions: list[GreedyPartition] = []
     uncovered: list[OperatorNumber] = []
-    for place, (taker, operators) in enumerate(merged):
+    for rank, (taker, operators) in enumerate(merged):
         if isinstance(taker, int):
-            inside = tuple(sorted(by_region.get(place, ()), key=lambda c: c[1]))
+            inside = tuple(sorted(by_region.get(rank, ()), key=lambda c: c[1]))
             partitions.append(GreedyPartition(sources[taker], tuple(members(operators)), inside))
         else:
             uncovered.extend(members(operators))

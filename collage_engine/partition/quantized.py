@@ -251,9 +251,9 @@ def whole(graph: DataflowGraph, match: Match) -> str | None:
     The larger one would be computed in integers as well, and rounded: to hand the float result of
     its part on is a candidate that no cover needs.
     """
-    for found in find(graph):
-        if found.nodes >> match.root & 1 and found.root != match.root:
-            name = graph.nodes[found.root].name or graph.nodes[found.root].op
+    for other in find(graph):
+        if other.nodes >> match.root & 1 and other.root != match.root:
+            name = graph.nodes[other.root].name or graph.nodes[other.root].op
             return f"is part of the composite that ends with {name}"
     return None
 
@@ -268,10 +268,10 @@ def find(graph: DataflowGraph) -> tuple[Quantized, ...]:
 
     They may overlap.
     """
-    known = _cache.get(graph)
-    if known is None:
-        known = _cache.setdefault(graph, tuple(_search(graph)))
-    return known
+    matches = _cache.get(graph)
+    if matches is None:
+        matches = _cache.setdefault(graph, tuple(_search(graph)))
+    return matches
 
 
 def _search(graph: DataflowGraph) -> Iterator[Quantized]:
@@ -308,15 +308,15 @@ def within(
     """
     chosen: dict[OperatorNumber, Quantized] = {}
     taken = NO_OPERATORS
-    for found in find(graph):
+    for match in find(graph):
         if (
-            found.nodes & ~inside
-            or found.nodes & taken
-            or found.nodes & leaving & ~one_operator(found.root)
+            match.nodes & ~inside
+            or match.nodes & taken
+            or match.nodes & leaving & ~one_operator(match.root)
         ):
             continue
-        chosen[found.root] = found
-        taken |= found.nodes
+        chosen[match.root] = match
+        taken |= match.nodes
     return chosen
 
 
@@ -327,8 +327,8 @@ def completed(graph: DataflowGraph, pieces: Iterable[OperatorSet]) -> list[Opera
     dequantize of the next composite, and weights are dequantized apart from all that flows.
     """
     units = [
-        (found.nodes, one_operator(found.root))
-        for found in within(graph, graph.everything).values()
+        (match.nodes, one_operator(match.root))
+        for match in within(graph, graph.everything).values()
     ]
     result: dict[OperatorSet, None] = {}
     for piece in pieces:

@@ -56,8 +56,8 @@ def merge_regions(
             if own is not None and not restricted >> p & 1 and taker[p] == own
         ]
         regions.add(operator, unit, parents, joinable)
-    found = [(taker[name], bits) for name, bits in regions.content.items()]
-    return sorted(found, key=lambda region: first(region[1]))
+    merged = [(taker[name], bits) for name, bits in regions.content.items()]
+    return sorted(merged, key=lambda region: first(region[1]))
 
 
 def _unit_order(graph: DataflowGraph, units: Sequence[OperatorSet]) -> list[OperatorSet]:

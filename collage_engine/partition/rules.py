@@ -87,9 +87,9 @@ class PatternRule(PartitionRule):
 
     def _matches_at(self, graph: DataflowGraph, root: OperatorNumber) -> list[Match]:
         return [
-            each
-            for each in all_matches(graph, self.pattern, root)
-            if self.predicate is None or self.predicate(graph, each) is None
+            match
+            for match in all_matches(graph, self.pattern, root)
+            if self.predicate is None or self.predicate(graph, match) is None
         ]
 
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
@@ -231,8 +231,8 @@ class CombineRule(PartitionRule):
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the sub-rule's candidates and their unions."""
         seeds = self.sub_rule.candidates(graph)
-        found = combine(graph, seeds, self.combiners, self.max_depth, self.limits)
-        return [c.named(self.name) for c in found]
+        candidates = combine(graph, seeds, self.combiners, self.max_depth, self.limits)
+        return [c.named(self.name) for c in candidates]
 
     def below(self) -> Sequence[PartitionRule]:
         """Return the rule whose candidates are combined."""

@@ -49,10 +49,10 @@ def wanted_conversions(
         for chosen in (candidate.takes, candidate.gives):
             for number, name in chosen.items():
                 formats.setdefault(number, set()).add(name)
-    found = {}
+    conversions = {}
     for number, names in sorted(formats.items()):
         every = sorted({*names, PLAIN})
-        found[number] = tuple(
+        conversions[number] = tuple(
             (kind, source, target)
             for source in every
             for target in every
@@ -60,7 +60,7 @@ def wanted_conversions(
             for kind in types[number]
             if differs(kind, source) or differs(kind, target)
         )
-    return found
+    return conversions
 
 
 def format_transitions(
@@ -80,14 +80,14 @@ def format_transitions(
         constants: What conversions and copies cost here, by name.
         launch_us: Microseconds of launching a kernel.
     """
-    found = []
+    transitions = []
     for number, conversions in wanted_conversions(graph, candidates).items():
         sums: dict[tuple[str, str], float] = {}
         for kind, source, target in conversions:
             us = _conversion_us(constants, kind, source, target, launch_us)
             sums[source, target] = sums.get((source, target), 0.0) + us + launch_us
-        found += [(number, *pair, us) for pair, us in sums.items() if not math.isnan(us)]
-    return tuple(found)
+        transitions += [(number, *pair, us) for pair, us in sums.items() if not math.isnan(us)]
+    return tuple(transitions)
 
 
 def _conversion_us(
@@ -151,10 +151,10 @@ def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, 
                 wanted[source, owner[node.id].takes.get(source, PLAIN)] = None
     for node_id in problem.outputs:
         wanted[node_id, PLAIN] = None
-    found = []
+    conversions = []
     for source, want in sorted(wanted):
         have = owner[source].gives.get(source, PLAIN)
         if have != want:
             us = prices.get((source, have, want))
-            found.append(Conversion(node=source, source=have, target=want, us=us))
-    return tuple(found)
+            conversions.append(Conversion(node=source, source=have, target=want, us=us))
+    return tuple(conversions)

@@ -46,7 +46,7 @@ def runtime_limits(
             licences_of.setdefault(name, []).append(licence)
     licences = None
     if settings.licences:
-        known = {licence for found in licences_of.values() for licence in found}
+        known = {licence for names in licences_of.values() for licence in names}
         meant = {licence for licence in known if _is_meant(licence, settings.licences)}
         licences = (*settings.licences, *sorted(meant - set(settings.licences)))
     limits = RuntimeLimits(

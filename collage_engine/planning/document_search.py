@@ -91,14 +91,14 @@ class DocumentSearch:
         It is added to what the search expects of other placements, so that they are compared with
         measured ones at one scale; 0 where the search knows no measured placement.
         """
-        known = [one for one in self.measured.values() if one.expected_us is not None]
-        fastest = min(known, key=lambda one: one.us, default=None)
+        with_expectation = [one for one in self.measured.values() if one.expected_us is not None]
+        fastest = min(with_expectation, key=lambda one: one.us, default=None)
         return 0.0 if fastest is None else fastest.us - (fastest.expected_us or 0.0)
 
     def with_time(self, placement: Placement) -> Placement:
         """Return a placement with what it took end to end, where a run has timed it."""
-        known = self.measured.get(identity(placement))
-        return placement if known is None else known.placement
+        measured = self.measured.get(identity(placement))
+        return placement if measured is None else measured.placement
 
     def latency_us(self, placement: Placement) -> float | None:
         """Return the latency of a placement in microseconds: measured, or else what is expected.
@@ -122,14 +122,16 @@ class DocumentSearch:
             without: Places of pins that it need not keep.
         """
         allowed = frozenset(without)
-        known = [m for m in self.measured.values() if m.keeps_limits and m.broken_pins <= allowed]
-        return min(known, key=lambda one: one.us, default=None)
+        eligible = [
+            m for m in self.measured.values() if m.keeps_limits and m.broken_pins <= allowed
+        ]
+        return min(eligible, key=lambda one: one.us, default=None)
 
     def broken_by(self, placement: Placement) -> frozenset[int]:
         """Return the places of the pins that a placement does not keep."""
-        known = self.measured.get(identity(placement))
-        if known is not None:
-            return known.broken_pins
+        measured = self.measured.get(identity(placement))
+        if measured is not None:
+            return measured.broken_pins
         return broken_pins(self.problem.pins, problem_parts(placement))
 
     @cached_property
@@ -180,9 +182,9 @@ class PlacementPrices:
     in microseconds: measured where both were measured, else expected.
     """
 
-    def __init__(self, found: DocumentSearch, shown: Placement) -> None:
-        self._found, self._shown = found, shown
-        self.us = found.latency_us(shown)
+    def __init__(self, search: DocumentSearch, shown: Placement) -> None:
+        self._found, self._shown = search, shown
+        self.us = search.latency_us(shown)
         self._own = shown.candidates
 
     @cached_property
@@ -249,15 +251,15 @@ class PlacementPrices:
         Args:
             pins: The document's pins.
         """
-        found = self._found
-        verdicts = pin_verdicts(pins, found.answer)
-        best = self._shown if not found.broken_by(self._shown) else found.best
-        us = found.latency_us(best) if best is not None else None
+        search = self._found
+        verdicts = pin_verdicts(pins, search.answer)
+        best = self._shown if not search.broken_by(self._shown) else search.best
+        us = search.latency_us(best) if best is not None else None
         if us is None:
             return tuple(verdicts)
         priced = []
-        for place, verdict in enumerate(verdicts):
-            free_us = found.least_us(place)
+        for number, verdict in enumerate(verdicts):
+            free_us = search.least_us(number)
             if free_us is None:
                 priced.append(verdict)
                 continue
@@ -344,23 +346,23 @@ def search_document(
     Returns:
         The answer, and the search for the next call.
     """
-    found = search_of(document, settings, previous, shown)
-    problem, answer, best = found.problem, found.answer, found.best
+    search = search_of(document, settings, previous, shown)
+    problem, answer, best = search.problem, search.answer, search.best
     if best is not None:
-        prices = PlacementPrices(found, shown or best)
+        prices = PlacementPrices(search, shown or best)
         return SearchAnswer(
             placement=best,
-            verdicts=prices.verdicts(found.data.pins),
+            verdicts=prices.verdicts(search.data.pins),
             limits=answer.limit_verdicts,
             prices=prices.by_candidate,
-        ), found
+        ), search
     verdicts = tuple(pin_verdicts(document.pins, answer))
     if answer.infeasible is None:
         return SearchAnswer(
             placement=None,
             infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
             verdicts=verdicts,
-        ), found
+        ), search
     details = infeasible_details(document.graph, document.pins, answer, document.without_candidates)
     if _is_only_unmeasured(problem):
         details["reason"] = say.NOT_MEASURED
@@ -375,7 +377,7 @@ def search_document(
         infeasible=details,
         verdicts=verdicts,
         limits=answer.limit_verdicts,
-    ), found
+    ), search
 
 
 def _is_only_unmeasured(problem: Problem) -> bool:

@@ -103,8 +103,8 @@ class _Explanation:
         self._records = {**{c.id: c for c in shown_records}, **search.by_id}
         self._candidates = {str(c.id): c for c in search.problem.candidates}
         for part in parts:
-            known = self._candidates.get(str(part.id))
-            if known is None or known.state != "measured":
+            candidate = self._candidates.get(str(part.id))
+            if candidate is None or candidate.state != "measured":
                 self._candidates[str(part.id)] = part
         self._problem = msgspec.structs.replace(
             search.problem, candidates=tuple(self._candidates.values())
@@ -230,12 +230,12 @@ class _Explanation:
         if self._shown is None or self._prices is None:
             return []
         broken, said = self._search.broken_by(self._shown), []
-        for place, verdict in enumerate(self._prices.verdicts(self._search.data.pins)):
-            pin = self._document.pins[place]
+        for number, verdict in enumerate(self._prices.verdicts(self._search.data.pins)):
+            pin = self._document.pins[number]
             if self._node not in pin.nodes:
                 continue
             name = pin.title
-            if place in broken:
+            if number in broken:
                 text = f"This placement was made without the pin {name}, which it does not keep."
             else:
                 text = f"The pin {name} puts it here: {verdict.reason}."
@@ -248,8 +248,8 @@ class _Explanation:
         run = next((run for run in runs if run.placement is shown), None)
         if run is None or shown is None or run.winner == "collage" or run.of_profile:
             return []
-        found = run.best_found()
-        ours = found.measured_us if found is not None else None
+        best_found = run.best_found()
+        ours = best_found.measured_us if best_found is not None else None
         took = shown.measured_us
         text = f"{self._document.title(run)} exports the baseline {self._baseline_name(run)}"
         if ours is None or took is None:
@@ -287,7 +287,7 @@ class _Explanation:
             return [f"{self._names[self._node]} is not placed: {reason}."]
         said = [self._headline(self._chosen)]
         if tied:
-            names = [f"{self._toolchain(each.toolchain)}'s {each.operators}" for each in tied]
+            names = [f"{self._toolchain(cover.toolchain)}'s {cover.operators}" for cover in tied]
             said.append(
                 f"Not decided on this machine now: {_listed(names)}. A placement with one of these "
                 "takes as long, as far as measurements tell."
@@ -338,7 +338,7 @@ class _Explanation:
             return "the best placement with it takes as long"
         if price.us < 0:
             return f"another placement with it takes {time_text(-price.us)} less"
-        longer = f"takes {time_text(price.us)} longer, because of its hand-overs"
+        longer = f"takes {time_text(price.us)} longer, because of its transitions"
         return f"the best placement with it {longer}"
 
     @cached_property

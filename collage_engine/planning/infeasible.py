@@ -31,10 +31,10 @@ def infeasible_details(
         answer: The search's answer, which has no cover.
         without_candidates: Why instances have no candidates.
     """
-    found = answer.infeasible
-    assert found is not None
+    cause = answer.infeasible
+    assert cause is not None
     calls = graph.nodes
-    conflicts: tuple[Conflict, ...] = (found, *found.further)
+    conflicts: tuple[Conflict, ...] = (cause, *cause.further)
     first, *further = (
         {
             "reason": _reason(calls, pins, conflict, without_candidates),
@@ -55,17 +55,17 @@ def infeasible_details(
 def _reason(
     calls: Sequence[Node],
     pins: Sequence[Pin],
-    found: Conflict,
+    conflict: Conflict,
     without_candidates: WithoutCandidates,
 ) -> str:
-    blamed = [pins[k] for k in found.pins]
-    why = _why_nodes(calls, blamed, found.nodes, without_candidates)
-    if not blamed and not found.limits:
-        unmeasured = f"no candidate was measured for {_named(calls, found.nodes)}"
-        return why or (unmeasured if found.nodes else found.reason)
+    blamed = [pins[k] for k in conflict.pins]
+    why = _why_nodes(calls, blamed, conflict.nodes, without_candidates)
+    if not blamed and not conflict.limits:
+        unmeasured = f"no candidate was measured for {_named(calls, conflict.nodes)}"
+        return why or (unmeasured if conflict.nodes else conflict.reason)
     quoted = [f"'{pin.title}'" for pin in blamed]
-    if found.limits:
-        return _beyond_limits(calls, found, quoted)
+    if conflict.limits:
+        return _beyond_limits(calls, conflict, quoted)
     if len(blamed) == 1:
         sentence = f"the pin {quoted[0]} cannot be honoured"
         why = why or {
@@ -75,20 +75,20 @@ def _reason(
     else:
         sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
     if not why:
-        left = f"no candidate is left for {_named(calls, found.nodes)}"
-        why = left if found.nodes else say.NO_COMBINATION
+        left = f"no candidate is left for {_named(calls, conflict.nodes)}"
+        why = left if conflict.nodes else say.NO_COMBINATION
     return f"{sentence}: {why}"
 
 
-def _beyond_limits(calls: Sequence[Node], found: Conflict, pins: Sequence[str]) -> str:
+def _beyond_limits(calls: Sequence[Node], conflict: Conflict, pins: Sequence[str]) -> str:
     """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = f"none keeps to {found.limits_text}"
+    sentence = f"none keeps to {conflict.limits_text}"
     if pins:
         which = "pins" if len(pins) > 1 else "pin"
         sentence += f" together with the {which} {' and '.join(pins)}"
-    if not found.nodes:
+    if not conflict.nodes:
         return sentence
-    reason = f"no candidate is left for {_named(calls, found.nodes)}"
+    reason = f"no candidate is left for {_named(calls, conflict.nodes)}"
     return f"{sentence}: {reason}"
 
 

@@ -66,25 +66,27 @@ def measured_placements(
         problem: The search problem of the document under its pins and these settings.
         base: The run in which all are compared; None: the newest.
     """
-    found: dict[Hashable, MeasuredPlacement] = {}
-    known: dict[Hashable, float] = {}
+    placements: dict[Hashable, MeasuredPlacement] = {}
+    earlier_us: dict[Hashable, float] = {}
     by_id = {c.id: c for c in document.candidates}
     operators, allowed = len(document.graph.nodes), settings.toolchains
     runs = sorted(reversed(document.runs), key=lambda run: run is not base)
     for run in runs:
         if run.of_profile or not is_like(run, settings):
             continue
-        timed = {identity(one): one for one in timed_placements(run, by_id, operators)}
+        timed = {
+            identity(placement): placement for placement in timed_placements(run, by_id, operators)
+        }
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
-        slower = [known[name] / us[name] for name in us if name in known]
-        if known and not slower:
+        slower = [earlier_us[name] / us[name] for name in us if name in earlier_us]
+        if earlier_us and not slower:
             continue
         factor = statistics.median(slower) if slower else 1.0
-        for name in [name for name in us if name not in known]:
-            known[name] = us[name] * factor
+        for name in [name for name in us if name not in earlier_us]:
+            earlier_us[name] = us[name] * factor
             if not allowed or all(p.toolchain in allowed for p in timed[name].partitions):
-                found[name] = _examined(timed[name], known[name], problem)
-    return found
+                placements[name] = _examined(timed[name], earlier_us[name], problem)
+    return placements
 
 
 def timed_placements(

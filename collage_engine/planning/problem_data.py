@@ -41,7 +41,7 @@ class ProblemData:
     candidates: tuple[Candidate, ...]
     costs: CostTable
     constants: Mapping[str, float]
-    """What launches, hand-overs and conversions cost here and what the runtimes weigh, by the
+    """What launches, transitions and conversions cost here and what the runtimes weigh, by the
     names that ``planning`` knows."""
     pins: tuple[Pin, ...]
     settings: RunSettings
@@ -92,7 +92,7 @@ class ProblemData:
         parts = [problem_candidate(c, self.costs) for c in cover]
         broken = broken_pins([problem_pin(pin) for pin in self.pins], parts)
         if why is None and broken:
-            names = ", ".join(f"'{self.pins[place].title}'" for place in sorted(broken))
+            names = ", ".join(f"'{self.pins[index].title}'" for index in sorted(broken))
             why = f"against the {'pin' if len(broken) == 1 else 'pins'} {names}"
         return why
 

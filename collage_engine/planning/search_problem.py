@@ -3,7 +3,7 @@
 The room imports records, sessions and the search only, so that the process that answers requests
 can search again after a pin without TVM and without the child that runs the pipeline.
 
-Hand-overs from one partition to the next become pair costs. Where a run has several devices, pins
+Transitions from one partition to the next become pair costs. Where a run has several devices, pins
 rule candidates out and the search chooses, with copies as transitions; why a partition is on its
 device is read off the problem afterwards.
 """
@@ -19,7 +19,7 @@ from collage_engine.records.format import LAUNCH, PAIR, split_pair
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Partition, Placement
-from collage_engine.records.precision import careful
+from collage_engine.records.precision import keep_float32
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import (
@@ -58,7 +58,7 @@ def make_problem(
         candidates: The candidates; their toolchain instances are the problem's toolchains.
         costs: What is known of the candidates' costs.
         pins: What the user demands of the cover.
-        constants: What launches, hand-overs and conversions cost here, and what the runtimes
+        constants: What launches, transitions and conversions cost here, and what the runtimes
             weigh, by the names that the rooms which measure them use.
         settings: The run's deployment limits and order of toolchains.
     """
@@ -72,7 +72,7 @@ def make_problem(
         candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
-            pairs=hand_overs(constants, {c.instance for c in candidates}),
+            pairs=transitions(constants, {c.instance for c in candidates}),
             formats=format_transitions(graph, candidates, constants, constants.get(LAUNCH, 0.0)),
         ),
         priority=_priority(candidates, settings),
@@ -83,7 +83,7 @@ def make_problem(
 
 def _priority(candidates: Sequence[Candidate], settings: RunSettings) -> tuple[str, ...]:
     """Return the instances in the user's order of toolchains, each toolchain's default first."""
-    order = {name: place for place, name in enumerate(settings.toolchains)}
+    order = {name: index for index, name in enumerate(settings.toolchains)}
     instances = dict.fromkeys(c.instance.id for c in candidates)
     by_id = {c.instance.id: c.instance for c in candidates}
     return tuple(
@@ -137,8 +137,8 @@ def problem_pin(pin: Pin) -> ProblemPin:
 def broken_pins(pins: Sequence[ProblemPin], parts: Sequence[ProblemCandidate]) -> frozenset[int]:
     """Return the places of the pins that some partitions do not keep."""
     return frozenset(
-        place
-        for place, pin in enumerate(pins)
+        index
+        for index, pin in enumerate(pins)
         if any(breaks(part, pin, set(pin.nodes)) for part in parts)
     )
 
@@ -153,10 +153,10 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
     Returns:
         One verdict for each pin; ``pending`` where the search has none.
     """
-    found = {verdict.pin: verdict for verdict in answer.verdicts}
+    verdicts = {verdict.pin: verdict for verdict in answer.verdicts}
     result = []
-    for place, pin in enumerate(pins):
-        verdict = found.get(place)
+    for number, pin in enumerate(pins):
+        verdict = verdicts.get(number)
         text = pin.written
         if verdict is None:
             result.append(PinVerdict(pin=text, state="pending"))
@@ -191,7 +191,7 @@ def make_placement(
     owners = graph.node_of_operator
     partitions = tuple(
         Partition(
-            id=f"p{place}",
+            id=f"p{index}",
             candidate=c.id,
             toolchain=c.instance.toolchain,
             config=dict(c.instance.config),
@@ -207,12 +207,12 @@ def make_placement(
             tuning=c.instance.tuning,
             node_count=len({owners[n] for n in c.nodes}),
         )
-        for place, c in enumerate(cover)
+        for index, c in enumerate(cover)
     )
     return Placement(partitions=partitions, estimated_us=estimated_us)
 
 
-def hand_overs(
+def transitions(
     constants: Mapping[str, float], instances: Iterable[ToolchainInstance]
 ) -> tuple[tuple[str, str, float], ...]:
     """Return (from, to, microseconds) for the pairs of instances in the constants.
@@ -226,19 +226,19 @@ def hand_overs(
     """
     alike: dict[str, list[str]] = {}
     for instance in sorted(instances, key=lambda i: i.id):
-        origin = careful(instance, ()).id
+        origin = keep_float32(instance, ()).id
         if origin != instance.id:
             alike.setdefault(origin, []).append(instance.id)
-    found = []
+    rows = []
     for name, us in sorted(constants.items()):
         if name.startswith(PAIR):
             source, target = split_pair(name)
-            found += [
+            rows += [
                 (one, other, us)
                 for one in (source, *alike.get(source, ()))
                 for other in (target, *alike.get(target, ()))
             ]
-    return tuple(found)
+    return tuple(rows)
 
 
 def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:

@@ -289,13 +289,13 @@ class Work(NamedTuple):
 def work_of_operators(graph: GraphRecord) -> list[Work]:
     """Return the work of each operator, by operator number."""
     values = graph.values
-    found = []
+    works = []
     for call in graph.nodes:
         read = [values[index] for index in dict.fromkeys(call.inputs)]
         moved = sum(value.type.bytes for value in (*call.results, *read))
         operands = [values[index].type for index in call.inputs[:2]]
-        found.append(Work(_operations(call, operands), moved))
-    return found
+        works.append(Work(_operations(call, operands), moved))
+    return works
 
 
 def _operations(call: Node, operands: Sequence[TensorType]) -> float:

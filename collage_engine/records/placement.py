@@ -413,10 +413,10 @@ class Run(msgspec.Struct, kw_only=True):
             return None
         if self.winner == "collage":
             return self.placement
-        known = [frozenset(baseline.candidates) for baseline in self.baselines]
+        shown = [frozenset(baseline.candidates) for baseline in self.baselines]
         if self.placement is not None:
-            known.append(self.placement.candidates)
-        return next((found for found in self.rivals if found.candidates not in known), None)
+            shown.append(self.placement.candidates)
+        return next((rival for rival in self.rivals if rival.candidates not in shown), None)
 
 
 def baseline_placement(
@@ -436,7 +436,7 @@ def baseline_placement(
     if baseline.measured_us is None:
         return None
     chosen = [candidates.get(name) for name in baseline.candidates]
-    partitions = [_of_candidate(place, c) for place, c in enumerate(filter(None, chosen))]
+    partitions = [_of_candidate(index, c) for index, c in enumerate(filter(None, chosen))]
     held = sorted(node for part in partitions for node in part.nodes)
     if None in chosen or held != list(range(operators)):
         return None
@@ -458,9 +458,9 @@ def whole_models(
     return [placement for placement in found if placement is not None]
 
 
-def _of_candidate(place: int, candidate: CandidateRecord) -> Partition:
+def _of_candidate(index: int, candidate: CandidateRecord) -> Partition:
     return Partition(
-        id=f"p{place}",
+        id=f"p{index}",
         candidate=candidate.id,
         toolchain=candidate.instance.toolchain,
         config=dict(candidate.instance.config),

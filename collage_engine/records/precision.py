@@ -61,7 +61,7 @@ def in_precision(instance: ToolchainInstance, precision: str) -> ToolchainInstan
     )
 
 
-def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstance:
+def keep_float32(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstance:
     """Return the reduced instance that leaves the products of some operators in float32.
 
     ``full``: places among a partition's operators, counted from 0 in ascending order, so that
@@ -74,18 +74,18 @@ def careful(instance: ToolchainInstance, full: Iterable[int]) -> ToolchainInstan
     )
 
 
-def full_places(instance: ToolchainInstance) -> frozenset[int]:
+def float32_nodes(instance: ToolchainInstance) -> frozenset[int]:
     """Return the places of operators whose products a reduced instance leaves in float32."""
     return places_of(instance.option(FULL))
 
 
 def places_of(text: str) -> frozenset[int]:
     """Read what ``ranges`` has written."""
-    found: set[int] = set()
+    indices: set[int] = set()
     for part in filter(None, text.split("+")):
         first, _, last = part.partition("-")
-        found.update(range(int(first), int(last or first) + 1))
-    return frozenset(found)
+        indices.update(range(int(first), int(last or first) + 1))
+    return frozenset(indices)
 
 
 def ranges(numbers: Iterable[int], between: str = "+", to: str = "-") -> str:

@@ -102,20 +102,20 @@ def listed(data: Any, option: str) -> tuple[ShapeChoice, ...]:
         example = '[{"batch": 1}, {"x": [2, 3]}]'
         raise UsageError(f"{option}: {error} (write it like {example})") from error
     _check_count(len(entries), option)
-    found = []
+    choices = []
     for entry in entries:
         dims = {name: size for name, size in entry.items() if isinstance(size, int)}
         shapes = {name: size for name, size in entry.items() if isinstance(size, tuple)}
         for name, sizes in shapes.items():
             if math.prod(sizes) > MOST_ELEMENTS:
                 raise UsageError(f"{option}: {name} = {list(sizes)} is larger than any memory")
-        found.append(ShapeChoice(dims=dims, shapes=shapes))
-    for place, choice in enumerate(found):
+        choices.append(ShapeChoice(dims=dims, shapes=shapes))
+    for index, choice in enumerate(choices):
         if not choice.dims and not choice.shapes:
-            raise UsageError(f"{option}: entry {place} names no dimension and no input")
-        if choice in found[:place]:
+            raise UsageError(f"{option}: entry {index} names no dimension and no input")
+        if choice in choices[:index]:
             raise UsageError(f"{option}: {choice.text} is listed twice")
-    return tuple(found)
+    return tuple(choices)
 
 
 def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:

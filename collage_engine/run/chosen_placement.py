@@ -70,9 +70,11 @@ def runners_up(data: ProblemData, race_result: RaceResult) -> list[Placement]:
     """Return the fastest covers of several toolchains that ran and did not win, best first."""
     winner = race_result.winner.contender.key
     ran = [
-        (one.measured_us, one)
-        for one in race_result.results
-        if one.contender.kind == COLLAGE and one.contender.key != winner and one.measured_us
+        (result.measured_us, result)
+        for result in race_result.results
+        if result.contender.kind == COLLAGE
+        and result.contender.key != winner
+        and result.measured_us
     ]
     ran.sort(key=lambda one: one[0])
     return [timed_placement(data, one) for _, one in ran[: RUNNERS_UP + 1]]

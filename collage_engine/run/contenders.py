@@ -21,7 +21,7 @@ from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import ProfilesLayers
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import baselines, pinned_cover, pinned_covers
-from collage_engine.trials.contender import COLLAGE, Contender, judged
+from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
 
 
 def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
@@ -40,28 +40,30 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
         The contenders, the ones that are likely to be fastest first.
     """
     calls = open_model.model.graph
-    known = [
-        judged(data, one)
-        for one in baselines(calls, menu, data.settings)
-        if one.reason is None and one.cover
+    contenders = [
+        with_eligibility(data, baseline)
+        for baseline in baselines(calls, menu, data.settings)
+        if baseline.reason is None and baseline.cover
     ]
-    whole = [one for one in known if one.kind == "whole-model"]
-    alone = {one.cover[0].instance.toolchain for one in whole}
-    users = [one for one in known if one.kind == "user"]
+    whole = [contender for contender in contenders if contender.kind == "whole-model"]
+    alone = {contender.cover[0].instance.toolchain for contender in whole}
+    users = [contender for contender in contenders if contender.kind == "user"]
     greedy = [
-        one
-        for one in known
-        if one.kind == "greedy"
-        and any(candidate.instance.toolchain not in alone for candidate in one.cover)
+        contender
+        for contender in contenders
+        if contender.kind == "greedy"
+        and any(candidate.instance.toolchain not in alone for candidate in contender.cover)
     ]
     pinned = [
         one
-        for each in (pinned_covers(calls, menu, data.pins) if data.pins else ())
-        if (one := judged(data, each)).eligible
+        for cover in (pinned_covers(calls, menu, data.pins) if data.pins else ())
+        if (one := with_eligibility(data, cover)).eligible
     ]
     first = list({one.key: one for one in [*pinned, *whole, *users, *greedy]}.values())
-    if not any(one.eligible for one in first):
-        first += [one for one in known if one.eligible][:1] or _few_partitions(data)
+    if not any(contender.eligible for contender in first):
+        first += [contender for contender in contenders if contender.eligible][
+            :1
+        ] or _few_partitions(data)
     return sorted(first, key=lambda one: _sort_key(one, menu, data))
 
 
@@ -82,17 +84,17 @@ def placement_under_pins(
         return []
     graph = open_model.model.graph
     cover = candidates_of_run(graph, previous)
-    before = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
-    places = {source.instance.id: place for place, source in enumerate(menu.sources)}
+    before = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+    places = {source.instance.id: number for number, source in enumerate(menu.sources)}
     if before.eligible or not all(part.instance.id in places for part in cover):
         return []
     owner = [0] * len(graph)
     for part in cover:
         for operator in part.nodes:
             owner[operator] = places[part.instance.id]
-    found = pinned_cover(graph, menu, data.pins, owner)
-    changed = [] if found is None else [judged(data, found)]
-    return [one for one in changed if one.eligible]
+    pinned = pinned_cover(graph, menu, data.pins, owner)
+    changed = [] if pinned is None else [with_eligibility(data, pinned)]
+    return [contender for contender in changed if contender.eligible]
 
 
 def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:
@@ -106,14 +108,16 @@ def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Conten
         contenders: All whole models, the ones that are likely to be fastest first.
         menu: The toolchain instances.
     """
-    full = [one for one in contenders if one.eligible and not one.reduced] or contenders
+    full = [
+        contender for contender in contenders if contender.eligible and not contender.reduced
+    ] or contenders
     first = sorted(full, key=lambda one: _preparation(one, menu))[:1]
     return first + [
-        one
-        for one in contenders
-        if one.reduced
-        and not is_secondary(one)
-        and not any(about(part.instance.toolchain).mixes_precision for part in one.cover)
+        contender
+        for contender in contenders
+        if contender.reduced
+        and not is_secondary(contender)
+        and not any(about(part.instance.toolchain).mixes_precision for part in contender.cover)
     ]
 
 
@@ -123,7 +127,7 @@ def is_secondary(contender: Contender) -> bool:
     A reduced precision is none: where it is admitted, what it does to whole models decides on all
     that follows.
     """
-    configured = ({name for name, _ in one.instance.config} for one in contender.cover)
+    configured = ({name for name, _ in part.instance.config} for part in contender.cover)
     return contender.kind == "greedy" or any(names - {PRECISION, FULL} for names in configured)
 
 
@@ -138,11 +142,11 @@ def _sort_key(
     secondary ones.
     """
     costs = [data.costs.cost(candidate.id) for candidate in contender.cover]
-    known = all(cost.usable for cost in costs)
+    is_known = all(cost.usable for cost in costs)
     return (
         not contender.eligible and contender.kind != "user",
-        not known,
-        sum(cost.median_us or 0.0 for cost in costs) if known else 0.0,
+        not is_known,
+        sum(cost.median_us or 0.0 for cost in costs) if is_known else 0.0,
         is_secondary(contender),
         _preparation(contender, menu),
     )
@@ -171,7 +175,7 @@ def _few_partitions(data: ProblemData) -> list[Contender]:
     if not answer.cover:
         return []
     cover = tuple(data.by_id[str(name)] for name in answer.cover)
-    return [judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
+    return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:

@@ -67,11 +67,11 @@ def inspect_candidate(
         return msgspec.structs.replace(of_node, reason=str(error))
     try:
         with compile_function(function) as compiled:
-            found: dict[str, Any] = compiled.inside()
+            details: dict[str, Any] = compiled.inside()
     except CollageError as error:
         return msgspec.structs.replace(of_node, relax=relax, reason=str(error))
-    kernels = found.get("kernels", [])
-    steps = [found] if "what" in found else found.get("steps", kernels)
+    kernels = details.get("kernels", [])
+    steps = [details] if "what" in details else details.get("steps", kernels)
     return msgspec.structs.replace(
         of_node,
         relax=relax,
@@ -145,14 +145,14 @@ def weights_of(open_model: OpenModel, operator: int) -> tuple[WeightStatistics, 
     """
     graph = open_model.model.graph
     read = (graph.values[i] for i in dict.fromkeys(graph.nodes[operator].inputs))
-    found = []
+    weights = []
     for constant in (value for value in read if value.constant):
         values = np.asarray(open_model.model.constant(constant.index)).astype(np.float64).ravel()
         finite = values[np.isfinite(values)]
         if not finite.size:
             continue
         counts, edges = np.histogram(finite, bins=BINS)
-        found.append(
+        weights.append(
             WeightStatistics(
                 name=constant.name,
                 shape=constant.type.shape,
@@ -166,4 +166,4 @@ def weights_of(open_model: OpenModel, operator: int) -> tuple[WeightStatistics, 
                 edges=tuple(float(e) for e in edges),
             )
         )
-    return tuple(found)
+    return tuple(weights)

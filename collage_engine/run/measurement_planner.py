@@ -83,8 +83,8 @@ class Estimates:
         """The least rate of all instances, by operator number."""
         self._least = math.inf
         """The least rate of anything that was timed."""
-        for each in timed:
-            self.learn(each)
+        for result in timed:
+            self.learn(result)
 
     def weight(self, operators: Iterable[int]) -> float:
         """Return the weight of some operators together."""
@@ -168,10 +168,12 @@ class MeasurementPlanner:
         for pins, limits in dict.fromkeys(cases):
             while True:
                 problem = msgspec.structs.replace(self._problem(), pins=pins, limits=limits)
-                found = Search(problem, time_limit_s=BRIEF_SEARCH_S).find(pins, regrets=False)
-                if not found.decided:
+                result = Search(problem, time_limit_s=BRIEF_SEARCH_S).find(pins, regrets=False)
+                if not result.decided:
                     return False
-                wanted = self._beside([self.data.candidates[place] for place in found.cover])
+                wanted = self._alternatives_to(
+                    [self.data.candidates[index] for index in result.cover]
+                )
                 if not wanted:
                     break
                 if time.monotonic() >= deadline or not self._time(wanted, deadline):
@@ -194,15 +196,15 @@ class MeasurementPlanner:
         An instance may be fast where it takes little more than the fastest one for these operators,
         by what it took in a profile or on the whole model, or where nothing is known of it.
         """
-        found = [
+        groups = [
             (c, self._estimates.us(c)) for c in self.data.candidates if c.nodes in self._groups
         ]
         least_us: dict[tuple[int, ...], float] = {}
-        for candidate, us in found:
+        for candidate, us in groups:
             least_us[candidate.nodes] = min(us, least_us.get(candidate.nodes, us))
-        return [c for c, us in found if us <= FAST_ALONE * least_us[c.nodes]]
+        return [c for c, us in groups if us <= FAST_ALONE * least_us[c.nodes]]
 
-    def _beside(self, cover: Iterable[Candidate]) -> list[Candidate]:
+    def _alternatives_to(self, cover: Iterable[Candidate]) -> list[Candidate]:
         """Return the unmeasured candidates of a cover, and others that may be as fast.
 
         Those over the same operators are timed in the same rounds, so that the search compares
@@ -229,7 +231,7 @@ class MeasurementPlanner:
             return False
         groups = group_candidates(new.values())
         groups.sort(key=self._decided_us, reverse=True)
-        measured = self._measuring.wave(groups, deadline)
+        measured = self._measuring.measure_batch(groups, deadline)
         fresh = [c for key in measured for c in self._members[key]]
         self.data = self.data.with_costs(costs.with_measured(fresh, measured))
         self._learn(fresh)

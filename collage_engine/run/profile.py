@@ -28,8 +28,8 @@ def profile_model(opened: OpenModel, settings: RunSettings, toolchain: str) -> P
     """
     runtime = get(toolchain)
     if not isinstance(runtime, ProfilesLayers):
-        known = [name for name in all_names() if isinstance(get(name), ProfilesLayers)]
-        raise UsageError(f"{toolchain} has no profiling of its own; {', '.join(known)} have")
+        names = [name for name in all_names() if isinstance(get(name), ProfilesLayers)]
+        raise UsageError(f"{toolchain} has no profiling of its own; {', '.join(names)} have")
     inputs = representative_inputs(opened.model, settings)
     threads = settings.threads or physical_cores()
     path = opened.model.record.path
@@ -64,14 +64,14 @@ def read_profile(file: Path) -> Profile:
         if not isinstance(runtime, ReadsProfiles):
             continue
         try:
-            found = runtime.read_profile(content)
+            entries = runtime.read_profile(content)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"{file} looks like a profile of {runtime.about.title} and is none: "
                 f"{short_reason(error)}"
             ) from error
-        if found is not None and found.layers:
-            return found
+        if entries is not None and entries.layers:
+            return entries
     raise UsageError(
         f"{file} is no profile: known are the JSON file of ONNX Runtime's profiling, the counters "
         "of benchmark_app as CSV or JSON, and trtexec's files of layers"

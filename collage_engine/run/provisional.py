@@ -35,14 +35,16 @@ def provisional_document(
     results = race.standings.results()
     assert race.leader is not None
     best = race.standings.result_of(race.leader)
-    named = next(one.contender for one in results if one.contender.key == best.contender.key)
+    named = next(
+        result.contender for result in results if result.contender.key == best.contender.key
+    )
     return msgspec.structs.replace(
         begun_document(task, menu, data.candidates, control),
         placement=timed_placement(data, best),
         baselines=[
-            baseline_of(data, one)
-            for one in results
-            if one.contender.kind != COLLAGE and one.measured_us is not None
+            baseline_of(data, result)
+            for result in results
+            if result.contender.kind != COLLAGE and result.measured_us is not None
         ],
         winner=COLLAGE if named.kind == COLLAGE else named.name,
         max_abs_error=best.max_abs_error,

@@ -24,7 +24,7 @@ from collage_engine.run.run_document import run_document, unmeasured_document
 from collage_engine.run.stages.compile_only import compile_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.export import export_winner, quiet_enough, write
+from collage_engine.run.stages.export import export_winner, require_quiet_machine, write
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
@@ -79,7 +79,7 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             run_id=request.run,
             previous=previous,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine_before=quiet_enough(machine_state(compiler_command()), settings),
+            machine_before=require_quiet_machine(machine_state(compiler_command()), settings),
         )
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)
@@ -178,7 +178,10 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
     task, menu, data, race = first.task, first.menu, first.data, first.race
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
     chosen = choose_precision(task, menu, data, race, samples, control)
-    waiting = [*chosen.unreached, *(one for one in first.waiting if not chosen.skips(one))]
+    waiting = [
+        *chosen.unreached,
+        *(contender for contender in first.waiting if not chosen.skips(contender)),
+    ]
     data = enter_whole_models(task, menu, data, race, waiting, control, "rounded-models")
     data = chosen.admitted(task.open_model.model, data, race)
     # What groups of operators take inside the model, and the mixes that follow from that.

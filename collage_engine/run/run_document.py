@@ -86,9 +86,9 @@ def run_document(
         placement=confirmed.chosen,
         baselines=[
             # What the winner alone was profiled for stands for its own estimate.
-            baseline_of(profiled if one.contender.key == winner.contender.key else data, one)
-            for one in race_result.results
-            if one.contender.kind != COLLAGE
+            baseline_of(profiled if result.contender.key == winner.contender.key else data, result)
+            for result in race_result.results
+            if result.contender.kind != COLLAGE
         ],
         winner=race_result.named,
         pins=pin_verdicts(data.pins, answer),
@@ -202,7 +202,7 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
 
     They are baselines and, where a baseline wins, covers of several toolchains, as ``collage``.
     """
-    kinds = {one.contender.name: one.contender.kind for one in race_result.results}
+    kinds = {result.contender.name: result.contender.kind for result in race_result.results}
     names = [COLLAGE if kinds.get(name) == COLLAGE else name for name in race_result.tied]
     if race_result.named == COLLAGE:
         names = [name for name in names if name != COLLAGE]
@@ -262,9 +262,9 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
         return []
     winner = race_result.winner
     barred = [
-        one.measured_us
-        for one in race_result.results
-        if one.over_memory and one.measured_us is not None
+        result.measured_us
+        for result in race_result.results
+        if result.over_memory and result.measured_us is not None
     ]
     price = None
     if winner.measured_us is not None:
@@ -308,9 +308,9 @@ def accuracy_of(
     if not settings.promises_accuracy:
         return None
     full = [
-        one
-        for one in race_result.results
-        if not one.contender.reduced and one.measured_us is not None and one.reason is None
+        result
+        for result in race_result.results
+        if not result.contender.reduced and result.measured_us is not None and result.reason is None
     ]
     best = min(full, key=lambda one: one.measured_us or 0.0, default=None)
     return Accuracy(

@@ -76,22 +76,22 @@ def check_cover(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
         problem: The problem.
         cover: Ids of the cover's candidates, in any order.
     """
-    found = examine_cover(problem, cover)
-    if found.faults:
-        return found.faults[0]
-    assert found.cost_us is not None
-    return found.cost_us
+    examined = examine_cover(problem, cover)
+    if examined.faults:
+        return examined.faults[0]
+    assert examined.cost_us is not None
+    return examined.cost_us
 
 
 def _chosen(
     problem: Problem, cover: Sequence[CandidateId]
 ) -> tuple[list[ProblemCandidate], list[str]]:
     """Return the candidates of a cover, and in words which of its ids are of none."""
-    known = {str(c.id): c for c in problem.candidates}
+    by_name = {str(c.id): c for c in problem.candidates}
     chosen: list[ProblemCandidate] = []
     faults = []
     for name in cover:
-        candidate = known.get(str(name))
+        candidate = by_name.get(str(name))
         if candidate is None:
             faults.append(f"there is no candidate {name}")
         elif candidate.state != "measured" or candidate.cost_us is None:

@@ -10,7 +10,7 @@ that hold v but not n in the order of the price that their values have for a::
         <= x(candidates that hold v, not n, whose price of a is at most q) + sum of y of prices > q
 
 for every price q. These are the facets of the projection of each edge's local polytope (Wainwright
-and Jordan 2008, section 4.1), which is why the linear relaxation is nearly tight: hand-overs are
+and Jordan 2008, section 4.1), which is why the linear relaxation is nearly tight: transitions are
 paid in it as they are in covers. A price that is ``IMPOSSIBLE`` has no y.
 
 Partitions that wait for each other are cut off when a solution has them (Dantzig, Fulkerson and
@@ -209,20 +209,20 @@ class IntegerProgram:
             deadline: When to end, in :func:`time.monotonic` seconds.
             regrets: Whether to bound the least covers through all candidates too.
         """
-        found = Solution()
+        solution = Solution()
         if not all(self.holding):
-            return found
-        self._take(found, self._cover_of_singles())
+            return solution
+        self._take(solution, self._cover_of_singles())
         if regrets:
-            self._bound_candidates(found, deadline)
-        found.decided = self._branch(found, deadline) or found.cost is not None
-        if found.cost is not None:
-            found.cover = runnable_order(self.space, found.cover)
-            found.lower_bound = min(found.lower_bound, found.cost)
-            if found.optimal:
-                self._ranked.append((found.cost, found.cover))
-                found.ranked_covers = self.ranked_covers
-        return found
+            self._bound_candidates(solution, deadline)
+        solution.decided = self._branch(solution, deadline) or solution.cost is not None
+        if solution.cost is not None:
+            solution.cover = runnable_order(self.space, solution.cover)
+            solution.lower_bound = min(solution.lower_bound, solution.cost)
+            if solution.optimal:
+                self._ranked.append((solution.cost, solution.cover))
+                solution.ranked_covers = self.ranked_covers
+        return solution
 
     def ranked_covers(self, k: int, deadline: float) -> list[Ranked]:
         """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
@@ -237,18 +237,18 @@ class IntegerProgram:
         Returns:
             Per cover its cost and its candidates, in an order in which they can run.
         """
-        found = self._ranked
-        while len(found) < k:
-            columns = tuple(sorted(self.column[c] for c in found[-1][1]))
+        covers = self._ranked
+        while len(covers) < k:
+            columns = tuple(sorted(self.column[c] for c in covers[-1][1]))
             self._add_cuts([(columns, len(columns) - 1)])
             following = Solution()
             self._branch(following, deadline)
             if following.cost is None or following.lower_bound < following.cost:
                 break  # there is none, or another one may come before it
-            found.append((following.cost, runnable_order(self.space, following.cover)))
-        return found[:k]
+            covers.append((following.cost, runnable_order(self.space, following.cover)))
+        return covers[:k]
 
-    def _bound_candidates(self, found: Solution, deadline: float) -> None:
+    def _bound_candidates(self, solution: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
         import highspy  # see _model
 
@@ -256,14 +256,14 @@ class IntegerProgram:
             return
         least = float(self._highs.getInfo().objective_function_value)
         reduced = np.array(self._highs.getSolution().col_dual)
-        found.lower_bound = self._internal(least)
-        found.lower_bound_through = {
+        solution.lower_bound = self._internal(least)
+        solution.lower_bound_through = {
             c: self._internal(least + max(0.0, float(reduced[at])))
             for at, c in enumerate(self.candidates)
         }
-        found.others_in_no_cover = True  # the relaxation bounds every candidate
+        solution.others_in_no_cover = True  # the relaxation bounds every candidate
 
-    def _branch(self, found: Solution, deadline: float) -> bool:
+    def _branch(self, solution: Solution, deadline: float) -> bool:
         """Run branch and bound until its solution has no cycle, or time is over.
 
         Returns:
@@ -277,30 +277,30 @@ class IntegerProgram:
             count, columns, np.array([highspy.HighsVarType.kInteger] * count)
         )
         while time.monotonic() < deadline:
-            if found.cover:
+            if solution.cover:
                 values = np.zeros(count)
-                values[[self.column[c] for c in found.cover]] = 1.0
+                values[[self.column[c] for c in solution.cover]] = 1.0
                 highs.setSolution(count, columns, values)
             status = self._run(deadline)
             info = highs.getInfo()
-            found.states += max(0, int(info.mip_node_count))
+            solution.states += max(0, int(info.mip_node_count))
             if status == highspy.HighsModelStatus.kInfeasible:
                 return True
             proved = float(info.mip_dual_bound)
             if np.isfinite(proved):
-                found.lower_bound = max(found.lower_bound, self._internal(proved))
+                solution.lower_bound = max(solution.lower_bound, self._internal(proved))
             if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
                 return False
             chosen = np.flatnonzero(np.array(highs.getSolution().col_value)[:count] > CHOSEN_FROM)
             cover = [self.candidates[at] for at in chosen]
             cycles = cycles_of(self.space, cover)
             if not cycles:
-                self._take(found, cover)
-                if status == highspy.HighsModelStatus.kOptimal and found.cost is not None:
+                self._take(solution, cover)
+                if status == highspy.HighsModelStatus.kOptimal and solution.cost is not None:
                     # HiGHS's bound meets the cover up to its tolerances.
-                    found.lower_bound = max(found.lower_bound, found.cost)
+                    solution.lower_bound = max(solution.lower_bound, solution.cost)
                 return False
-            self._take(found, self._without_cycles(cover))
+            self._take(solution, self._without_cycles(cover))
             self._add_cuts([self._cut_off(cycle) for cycle in cycles])
         return False
 
@@ -337,13 +337,13 @@ class IntegerProgram:
         """Convert a bound of the objective to an internal amount, as far as it is trusted."""
         return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
-    def _take(self, found: Solution, cover: list[int] | None) -> None:
+    def _take(self, solution: Solution, cover: list[int] | None) -> None:
         """Keep a cover if it costs less than the one known and is none of the ranked ones."""
         if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
             return
         cost = cover_cost(self.space, self.weights, cover)
-        if cost is not None and (found.cost is None or cost < found.cost):
-            found.cost, found.cover = cost, cover
+        if cost is not None and (solution.cost is None or cost < solution.cost):
+            solution.cost, solution.cover = cost, cover
 
     def _cover_of_singles(self) -> list[int] | None:
         """Return the cheapest candidates of single nodes; None where a node has none."""

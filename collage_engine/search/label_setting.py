@@ -234,13 +234,13 @@ class LabelSetting:
                 self.check_clock()
             if move.node_set is None:
                 for demands, cost in later:
-                    known = best.get(demands)
-                    if known is None or cost < known:
+                    best_cost = best.get(demands)
+                    if best_cost is None or cost < best_cost:
                         best[demands] = cost
                 continue
             for _, demands, cost in self.labels_before(move):
-                known = best.get(demands)
-                if known is None or cost < known:
+                best_cost = best.get(demands)
+                if best_cost is None or cost < best_cost:
                     best[demands] = cost
         if best:
             self.work += len(best)
@@ -357,8 +357,8 @@ class LabelSetting:
         """
         if move.node_set is None:
             for values, cost in labels:
-                known = there.get(values)
-                if known is None or cost < known:
+                best_cost = there.get(values)
+                if best_cost is None or cost < best_cost:
                     there[values] = cost
             return
         eligible = self.eligible[move.node_set.index]
@@ -386,8 +386,8 @@ class LabelSetting:
                 if cost >= IMPOSSIBLE:
                     continue
                 key = () if no_values else gather((*row, *produced))
-                known = there.get(key)
-                if known is None or cost < known:
+                best_cost = there.get(key)
+                if best_cost is None or cost < best_cost:
                     there[key] = cost
 
     def update_least_through(self, move: Move, labels: list[ForwardLabel]) -> None:

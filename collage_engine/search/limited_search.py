@@ -103,25 +103,26 @@ def solve_within_limits(
             return free
         if free.cost is not None and not sets.violates(sets.of(free.cover)):
             return free
-    found = [solve(sets.excluded(mask)) for mask in sets.maximal]
+    solutions = [solve(sets.excluded(mask)) for mask in sets.maximal]
     if not sets.complete:  # of the other sets only a bound is known
-        found.append(Solution(decided=False, lower_bound=solve([]).lower_bound))
-    able = [each for each in found if each.cost is not None or not each.decided]
+        solutions.append(Solution(decided=False, lower_bound=solve([]).lower_bound))
+    able = [solution for solution in solutions if solution.cost is not None or not solution.decided]
     best = Solution(
-        states=sum(each.states for each in found),
-        decided=all(each.decided for each in able),
-        lower_bound=min((each.lower_bound for each in able), default=0),
-        others_in_no_cover=all(each.others_in_no_cover for each in able),
+        states=sum(solution.states for solution in solutions),
+        decided=all(solution.decided for solution in able),
+        lower_bound=min((solution.lower_bound for solution in able), default=0),
+        others_in_no_cover=all(solution.others_in_no_cover for solution in able),
     )
-    for each in able:
-        if each.cost is not None and (
-            best.cost is None or (each.cost, sorted(each.cover)) < (best.cost, sorted(best.cover))
+    for solution in able:
+        if solution.cost is not None and (
+            best.cost is None
+            or (solution.cost, sorted(solution.cover)) < (best.cost, sorted(best.cover))
         ):
-            best.cost, best.cover = each.cost, each.cover
-        for index, cost in each.least_through.items():
+            best.cost, best.cover = solution.cost, solution.cover
+        for index, cost in solution.least_through.items():
             best.least_through[index] = min(cost, best.least_through.get(index, cost))
     best.decided = best.decided or best.cost is not None
-    bounded = {index for each in able for index in each.lower_bound_through}
+    bounded = {index for solution in able for index in solution.lower_bound_through}
     if bounded or not best.others_in_no_cover:
         # A set without an exact answer may hold a cheaper cover through any candidate.
         bounded.update(best.least_through)

@@ -46,7 +46,7 @@ class Prices(dict[int, int]):
         self.book = book
         self.prices = prices
         self.handovers = handovers
-        """The first so many atoms are hand-overs, the others are conversions."""
+        """The first so many atoms are transitions, the others are conversions."""
         self.paid: dict[tuple[int, int], tuple[int, Prices]] = {}
         self[0] = 0
 
@@ -65,12 +65,12 @@ class Prices(dict[int, int]):
         Returns:
             The cost, and the prices afterwards of the atoms in ``keep``.
         """
-        known = self.paid.get((mask, keep))
-        if known is None:
+        price = self.paid.get((mask, keep))
+        if price is None:
             left = keep & ~mask
             after = tuple(p if left >> a & 1 else 0 for a, p in enumerate(self.prices))
-            known = self.paid[mask, keep] = (self[mask], self.book.intern(after, self.handovers))
-        return known
+            price = self.paid[mask, keep] = (self[mask], self.book.intern(after, self.handovers))
+        return price
 
 
 class PriceBook:
@@ -83,28 +83,28 @@ class PriceBook:
     def intern(self, prices: tuple[int, ...], handovers: int) -> Prices:
         """Return the one :class:`Prices` object of these prices."""
         key = (handovers, prices)
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Prices(self, prices, handovers)
-        return known
+        number = self._known.get(key)
+        if number is None:
+            number = self._known[key] = Prices(self, prices, handovers)
+        return number
 
     def excess(self, one: Prices, other: Prices, consumers: int) -> int:
         """Return the most that ``consumers`` more consuming nodes can cost ``one`` above ``other``.
 
-        Each consuming node demands at most one hand-over and one format, so at most that many of
+        Each consuming node demands at most one transition and one format, so at most that many of
         the largest differences of either kind count.
         """
         if one is other:
             return 0
         key = (one, other, consumers)
-        known = self._excess.get(key)
-        if known is None:
+        price = self._excess.get(key)
+        if price is None:
             more = [max(0, a - b) for a, b in zip(one.prices, other.prices, strict=True)]
             cut = one.handovers
-            known = self._excess[key] = _sum_of_largest(more[:cut], consumers) + _sum_of_largest(
+            price = self._excess[key] = _sum_of_largest(more[:cut], consumers) + _sum_of_largest(
                 more[cut:], consumers
             )
-        return known
+        return price
 
 
 def _sum_of_largest(amounts: Iterable[int], count: int) -> int:
@@ -120,7 +120,7 @@ class Value:
         self.consumers = consumers
         """Positions of the nodes that consume it."""
         self.atoms = atoms
-        """("to", toolchain) and ("as", format) to the number of the atom, hand-overs first."""
+        """("to", toolchain) and ("as", format) to the number of the atom, transitions first."""
         self.handovers = sum(1 for kind, _ in atoms if kind == "to")
         self.node_atoms: dict[int, int] = {}
         """Consumer to the atoms that a partition holding it may demand."""
@@ -137,12 +137,12 @@ class Value:
         if one == other:
             return 0
         key = (one, other, unconsumed)
-        known = self._gap.get(key)
-        if known is None:
+        gap = self._gap.get(key)
+        if gap is None:
             if unconsumed:  # a source that makes ``other`` impossible is no reason to keep it
                 possible = [s for s in self.sources if s[other] < IMPOSSIBLE]
-                known = max((s[one] - s[other] for s in possible), default=-IMPOSSIBLE)
+                gap = max((s[one] - s[other] for s in possible), default=-IMPOSSIBLE)
             else:
-                known = max((s[one & ~other] for s in self.sources), default=0)
-            self._gap[key] = known
-        return known
+                gap = max((s[one & ~other] for s in self.sources), default=0)
+            self._gap[key] = gap
+        return gap

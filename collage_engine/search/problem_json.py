@@ -33,13 +33,13 @@ def read_problem(text: str | bytes) -> Problem:
         UsageError: It is malformed; the sentence says what is wrong, and where.
     """
     problem: Problem = read_json(text, Problem, whole="the problem")
-    place = _check_nodes(problem)
-    _check_known("outputs", problem.outputs, place)
-    _check_candidates(problem, place)
-    _check_transitions(problem.transitions, place)
+    positions = _check_nodes(problem)
+    _check_known("outputs", problem.outputs, positions)
+    _check_candidates(problem, positions)
+    _check_transitions(problem.transitions, positions)
     _check_once("priority", problem.priority)
     for index, pin in enumerate(problem.pins):
-        _check_pin(pin, f"pins[{index}]", place)
+        _check_pin(pin, f"pins[{index}]", positions)
     return problem
 
 
@@ -69,9 +69,9 @@ def problem_from(data: object) -> Problem:
     return read_problem(msgspec.json.encode(data))
 
 
-def _check_known(where: str, nodes: Iterable[int], place: Mapping[int, int]) -> None:
+def _check_known(where: str, nodes: Iterable[int], positions: Mapping[int, int]) -> None:
     for node in nodes:
-        if node not in place:
+        if node not in positions:
             raise UsageError(f"{where}: there is no node {node}")
 
 
@@ -98,14 +98,14 @@ def _check_nodes(problem: Problem) -> dict[int, int]:
     return place
 
 
-def _check_candidates(problem: Problem, place: Mapping[int, int]) -> None:
+def _check_candidates(problem: Problem, positions: Mapping[int, int]) -> None:
     _check_once("candidates", [str(candidate.id) for candidate in problem.candidates])
-    inputs = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
+    inputs = [tuple({positions[i] for i in node.inputs}) for node in problem.nodes]
     convex: dict[tuple[int, ...], int | None] = {}
     for index, candidate in enumerate(problem.candidates):
         where = f"candidates[{index}]"
-        _check_known(f"{where}.nodes", candidate.nodes, place)
-        places = tuple(sorted([place[node] for node in candidate.nodes]))
+        _check_known(f"{where}.nodes", candidate.nodes, positions)
+        places = tuple(sorted([positions[node] for node in candidate.nodes]))
         if places not in convex:
             _check_once(f"{where}.nodes", candidate.nodes)
             convex[places] = path_outside(places, inputs)
@@ -119,22 +119,22 @@ def _check_candidates(problem: Problem, place: Mapping[int, int]) -> None:
         if candidate.state == "measured" and candidate.cost_us is None:
             raise UsageError(f"{where}.cost_us: a measured candidate needs a cost")
         if candidate.gives or candidate.takes:
-            _check_formats(candidate, where, place, inputs)
+            _check_formats(candidate, where, positions, inputs)
 
 
 def _check_formats(
     candidate: ProblemCandidate,
     where: str,
-    place: Mapping[int, int],
+    positions: Mapping[int, int],
     inputs: list[tuple[int, ...]],
 ) -> None:
-    inside = {place[node] for node in candidate.nodes}
+    inside = {positions[node] for node in candidate.nodes}
     for node in candidate.gives:
-        if place.get(node) not in inside:
+        if positions.get(node) not in inside:
             raise UsageError(f"{where}.gives: node {node} is not in the candidate")
     taken = inside.union(*(inputs[at] for at in inside))
     for node in candidate.takes:
-        if place.get(node) not in taken:
+        if positions.get(node) not in taken:
             raise UsageError(f"{where}.takes: node {node} is not an input of the candidate")
 
 
@@ -160,16 +160,16 @@ def path_outside(places: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int 
     return None
 
 
-def _check_transitions(transitions: Transitions, place: Mapping[int, int]) -> None:
+def _check_transitions(transitions: Transitions, positions: Mapping[int, int]) -> None:
     where = "transitions"
     _check_once(f"{where}.pairs", [(one, other) for one, other, _ in transitions.pairs])
     _check_once(f"{where}.formats", [(n, one, two) for n, one, two, _ in transitions.formats])
     for index, (node, _, _, _) in enumerate(transitions.formats):
-        _check_known(f"{where}.formats[{index}]", [node], place)
+        _check_known(f"{where}.formats[{index}]", [node], positions)
 
 
-def _check_pin(pin: ProblemPin, where: str, place: Mapping[int, int]) -> None:
-    _check_known(f"{where}.nodes", pin.nodes, place)
+def _check_pin(pin: ProblemPin, where: str, positions: Mapping[int, int]) -> None:
+    _check_known(f"{where}.nodes", pin.nodes, positions)
     shapes = [n for n in ("exactly", "together") if getattr(pin, n)]
     others = [n for n in ("not_toolchain", "device") if getattr(pin, n) is not None]
     demands = shapes + others + (["toolchain"] if pin.toolchain is not None else [])

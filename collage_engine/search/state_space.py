@@ -21,7 +21,7 @@ A :class:`State` is a covered set with its stack of pending node sets. Which of 
 with the same nodes is meant (toolchain, formats, cost) is chosen when they are applied, so states
 and the moves between them depend on node sets only: not on costs, pins or percentiles, which makes
 re-solving cheap. What transitions need to know of the path so far (the toolchain and format of each
-live value, who has already paid for a hand-over or conversion) is kept in the labels of each state
+live value, who has already paid for a transition or conversion) is kept in the labels of each state
 (:mod:`collage_engine.search.label_setting`).
 
 Covered sets are written as (n, ahead): all nodes before position n, not n itself, and the bit set
@@ -105,8 +105,8 @@ def tuple_selector(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple
     if not places:
         return _select_nothing
     if len(places) == 1:
-        place = places[0]
-        return lambda values: (values[place],)
+        position = places[0]
+        return lambda values: (values[position],)
     return itemgetter(*places)
 
 
@@ -182,8 +182,8 @@ class StateSpace:
             problem: The problem; its pins and limits are ignored.
             usable: Indices of the candidates that may be chosen.
         """
-        place = {node.id: at for at, node in enumerate(problem.nodes)}
-        given = [tuple({place[i] for i in node.inputs}) for node in problem.nodes]
+        positions = {node.id: at for at, node in enumerate(problem.nodes)}
+        given = [tuple({positions[i] for i in node.inputs}) for node in problem.nodes]
         self.order = sweep_order(given)
         """Position in the sweep to place in the problem."""
         self.mean_states = mean_states(self.order, given)
@@ -205,7 +205,7 @@ class StateSpace:
         self.node_set_of: dict[int, NodeSet] = {}
         """Candidate to its node set."""
         self._containing: list[list[NodeSet]] | None = None
-        self._gather(problem, usable, place)
+        self._gather(problem, usable, positions)
         self.values: list[Value | None] = [None] * self.count
         """Filled by :mod:`weights`; None where no transition of the value costs anything."""
         self.states: dict[StateKey, State] = {}
@@ -213,19 +213,19 @@ class StateSpace:
         """All states that can be reached, in an order in which moves lead forward; None until
         :meth:`explore` has found them."""
 
-    def _gather(self, problem: Problem, usable: Iterable[int], place: dict[int, int]) -> None:
+    def _gather(self, problem: Problem, usable: Iterable[int], positions: dict[int, int]) -> None:
         """Group the usable candidates by the nodes that they cover."""
-        known: dict[tuple[int, ...], NodeSet] = {}
+        node_sets: dict[tuple[int, ...], NodeSet] = {}
         position = self.position
         for index in usable:
             nodes = problem.candidates[index].nodes
-            members = tuple(sorted([position[place[node]] for node in nodes]))
-            node_set = known.get(members)
+            members = tuple(sorted([position[positions[node]] for node in nodes]))
+            node_set = node_sets.get(members)
             if node_set is None:
                 inside = set(members)
                 outside = {i for m in members for i in self.inputs[m] if i not in inside}
                 node_set = NodeSet(len(self.node_sets), members, tuple(sorted(outside)))
-                known[members] = node_set
+                node_sets[members] = node_set
                 self.node_sets.append(node_set)
                 self.starting_at[node_set.first].append(node_set)
             node_set.candidates.append(index)

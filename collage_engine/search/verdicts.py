@@ -296,7 +296,9 @@ def _with_context(name: LimitName, texts: Mapping[LimitName, str], limits: Runti
     most, least = limits.max_bytes, limits.base_bytes
     if name == "max_bytes" and most is not None and least > most:
         return f"{texts[name]} (the weights by themselves take {least / 1e6:.4g} MB)"
-    known = sorted({licence for each in limits.runtimes.values() for licence in each.licences})
+    known = sorted(
+        {licence for runtime in limits.runtimes.values() for licence in runtime.licences}
+    )
     if name == "licences" and known:
         return f"{texts[name]} (here there are {', '.join(known)})"
     return texts[name]

@@ -114,7 +114,7 @@ class Weights:
         """Set demands, prices and output conversions of every candidate."""
         space = self.space
         values = space.values
-        known: dict[tuple[int, str, str], Prices] = {}
+        prices: dict[tuple[int, str, str], Prices] = {}
         for nodes in space.node_sets:
             inside = set(nodes.members)
             nodes.consumed = tuple(i for i in nodes.inputs if values[i] is not None)
@@ -123,7 +123,7 @@ class Weights:
                 for m in nodes.members
                 if values[m] is not None and any(c not in inside for c in space.consumers[m])
             )
-            self._set_node_set(nodes, known)
+            self._set_node_set(nodes, prices)
         for value in values:
             if value is not None:
                 for consumer in value.consumers:

@@ -94,7 +94,7 @@ def candidates_query(opened: OpenDocument, request: p.CandidatesQuery) -> p.Cand
 
 def explain(opened: OpenDocument, request: p.Explain) -> ExplainAnswer:
     """Return why an operator runs where it does; UsageError where there is no such operator."""
-    opened.must_have(request.node)
+    opened.check_operator(request.node)
     with opened.searching:
         answer, opened.search = explain_document(
             opened.snapshot(), request.node, opened.search, _shown(opened, request.shown)

@@ -290,7 +290,7 @@ class Engine:
         path = user_path(request.path)
         document = load_session(path)
         opened = self._admit(document)
-        opened.goes_on_in(path, document)
+        opened.bind_file(path, document)
         shapes, document.shapes = document.shapes, []
         members: list[OpenDocument] = []
         for shape in shapes:
@@ -309,7 +309,7 @@ class Engine:
         """
         path = user_path(request.path)
         held = earlier_session(path)
-        opened.goes_on_in(path, held)
+        opened.bind_file(path, held)
         if held is None:
             return
         alone = not opened.together
@@ -466,7 +466,7 @@ class Engine:
         if not request.nodes:
             raise UsageError("measure.now needs the operators that are to be measured")
         for node in request.nodes:
-            opened.must_have(node)
+            opened.check_operator(node)
         if opened.running is not None:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
@@ -479,7 +479,7 @@ class Engine:
     def inside_get(self, opened: OpenDocument, request: p.InsideQuery) -> InsideAnswer:
         """Show what a candidate was compiled to, or the weights of a node."""
         if request.node is not None:
-            opened.must_have(request.node)
+            opened.check_operator(request.node)
         candidate = opened.candidate(request.candidate) if request.candidate is not None else None
         return self._side_job(replace(opened.job(request), candidate=candidate))
 

@@ -39,16 +39,16 @@ def input_archive(given: Iterable[str | Path | Mapping[str, Any]]) -> bytes | No
     Raises:
         UsageError: A path is none of these.
     """
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     folders: dict[Path, int] = {}
     for number, each in enumerate(given):
         if isinstance(each, Mapping):
-            found[f"{number}.npz"] = _npz(each)
+            files[f"{number}.npz"] = _npz(each)
         elif Path(each).is_dir():
-            found |= _of_folder(Path(each), number)
+            files |= _of_folder(Path(each), number)
         elif Path(each).suffix == ".pb":
-            place = folders.setdefault(Path(each).absolute().parent, number)
-            found[f"{place}/{Path(each).name}"] = file_bytes("--inputs", each)
+            folder = folders.setdefault(Path(each).absolute().parent, number)
+            files[f"{folder}/{Path(each).name}"] = file_bytes("--inputs", each)
         else:
             content = file_bytes("--inputs", each)
             if content.startswith(b"\x93NUMPY"):
@@ -57,10 +57,10 @@ def input_archive(given: Iterable[str | Path | Mapping[str, Any]]) -> bytes | No
                 raise UsageError(
                     f"--inputs {each} is no .npz file: write it with numpy.savez(FILE, INPUT=array)"
                 )
-            found[f"{number}.npz"] = content
-    if list(found) == ["0.npz"]:
-        return found["0.npz"]
-    return _archive(found) if found else None
+            files[f"{number}.npz"] = content
+    if list(files) == ["0.npz"]:
+        return files["0.npz"]
+    return _archive(files) if files else None
 
 
 def _of_folder(folder: Path, number: int) -> dict[str, bytes]:
@@ -74,10 +74,10 @@ def _of_folder(folder: Path, number: int) -> dict[str, bytes]:
         )
     if tensors:
         return {
-            f"{number}/{each.relative_to(folder).as_posix()}": file_bytes("--inputs", each)
-            for each in tensors
+            f"{number}/{tensor.relative_to(folder).as_posix()}": file_bytes("--inputs", tensor)
+            for tensor in tensors
         }
-    content = {each.name: file_bytes("--inputs", each) for each in arrays}
+    content = {array.name: file_bytes("--inputs", array) for array in arrays}
     return {f"{number}.npz": _archive(content)}
 
 

@@ -98,7 +98,7 @@ class OpenDocument:
             now.runs, now.pins = list(now.runs), list(now.pins)
             return now
 
-    def must_have(self, node: int) -> None:
+    def check_operator(self, node: int) -> None:
         """Raise ``UsageError`` unless there is an operator of this number."""
         operators = len(self.document.graph.nodes)
         if not 0 <= node < operators:
@@ -112,8 +112,8 @@ class OpenDocument:
             return best_so_far
         if run is None:
             every, title = self.document.runs, self.document.title
-            known = ", ".join(f"{each.id} ({title(each)})" for each in every)
-            raise UsageError(f"there is no run {name!r}; runs are {known or 'none'}")
+            listed = ", ".join(f"{each.id} ({title(each)})" for each in every)
+            raise UsageError(f"there is no run {name!r}; runs are {listed or 'none'}")
         return run
 
     def last_measured_run(self, settings: RunSettings) -> Run | None:
@@ -141,10 +141,10 @@ class OpenDocument:
     def candidate(self, name: str) -> CandidateRecord:
         """Return the candidate of this id; UsageError when there is none."""
         with self.lock:
-            place = self.by_id.get(name)
-            if place is None:
+            index = self.by_id.get(name)
+            if index is None:
                 raise UsageError(f"there is no candidate {name!r}")
-            return self.document.candidates[place]
+            return self.document.candidates[index]
 
     def job(self, request: Wanted) -> Job[Wanted]:
         """Return a request on the model for the process of the run; see ``model_path``."""
@@ -180,7 +180,7 @@ class OpenDocument:
             self.document.take_over(earlier)
             self.replace_candidates(self.document.candidates)
 
-    def goes_on_in(self, path: Path, held: Document | None) -> None:
+    def bind_file(self, path: Path, held: Document | None) -> None:
         """Note that the document is kept in this file, which holds so much now."""
         with self.lock:
             self.files[_real(path)] = {run.id for run in held.runs_of_all_shapes} if held else set()
@@ -195,15 +195,15 @@ class OpenDocument:
         with self.lock:
             written = copy.copy(self.document)
             written.shapes = [
-                PlacedShape(each.choice, None if each is self else each.snapshot())
-                for each in self.together
+                PlacedShape(document.choice, None if document is self else document.snapshot())
+                for document in self.together
             ]
             saved = save_session(written, path, self.files.get(_real(path)))
             self._hold(saved)
             for each, shape in zip(self.together, saved.shapes, strict=True):
                 if shape.document is not None:
                     each._hold(shape.document)
-            self.goes_on_in(path, saved)
+            self.bind_file(path, saved)
 
     def _hold(self, saved: Document) -> None:
         """Take over what a session's file holds of this document."""
@@ -235,10 +235,10 @@ class OpenDocument:
     def put_cost(self, candidate: str, cost: Cost) -> None:
         """Give a candidate its cost; one that is not held is left out."""
         with self.lock:
-            place = self.by_id.get(candidate)
-            if place is not None:
-                known = self.document.candidates[place]
-                self.document.candidates[place] = msgspec.structs.replace(known, cost=cost)
+            index = self.by_id.get(candidate)
+            if index is not None:
+                known = self.document.candidates[index]
+                self.document.candidates[index] = msgspec.structs.replace(known, cost=cost)
 
     def put_measured(self, fresh: Sequence[CandidateRecord]) -> None:
         """Add candidates, or replace those of the same ids, and give equal work their costs.
@@ -250,8 +250,8 @@ class OpenDocument:
             by_key = {c.key: c.cost for c in fresh if c.key}
 
             def joined(c: CandidateRecord) -> CandidateRecord:
-                known = held.get(c.id, c).cost
-                cost = by_key.get(c.key, c.cost).after(known)
+                older = held.get(c.id, c).cost
+                cost = by_key.get(c.key, c.cost).after(older)
                 return msgspec.structs.replace(c, cost=cost)
 
             merged = held | {c.id: c for c in fresh}

@@ -16,7 +16,7 @@ from typing import Any, cast
 import msgspec
 
 from collage_engine.machine.device import memory_bytes
-from collage_engine.machine.folders import Scratch, tidy
+from collage_engine.machine.folders import Scratch, remove_leftovers
 from collage_engine.machine.worker import (
     JOB_MEMORY_SHARE,
     RemoteError,
@@ -160,7 +160,7 @@ class PipelineClient:
         if not self._worker.alive:
             self._scratch.empty()
             if job.out is not None:
-                tidy(Path(job.out))
+                remove_leftovers(Path(job.out))
 
     def _call(
         self, job: Job[Any], ticket: Ticket, on_event: Callable[[object], None] | None

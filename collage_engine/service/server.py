@@ -34,7 +34,7 @@ from collage_engine.records.protocol import (
 )
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
-from collage_engine.support.errors import CollageError, bounded
+from collage_engine.support.errors import CollageError, truncated
 from collage_engine.support.typed import convert, decode
 
 _LOG = logging.getLogger(__name__)
@@ -134,8 +134,8 @@ class Server:
             return
         method, identity = message["method"], message.get("id")
         if method not in METHODS:
-            known = ", ".join(METHODS)
-            self._fail(identity, -32601, f"there is no method {method!r}; known are {known}")
+            listed = ", ".join(METHODS)
+            self._fail(identity, -32601, f"there is no method {method!r}; known are {listed}")
             return
         try:
             request = convert(message.get("params") or {}, METHODS[method], json=True)
@@ -194,7 +194,7 @@ class Server:
             {
                 "jsonrpc": "2.0",
                 "id": identity,
-                "error": {"code": code, "message": bounded(text), "data": data},
+                "error": {"code": code, "message": truncated(text), "data": data},
             }
         )
 

@@ -23,10 +23,10 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     after = _by_node(b)
     owners = graph.node_of_operator
     deltas = {
-        operator: found.delta_us
-        for found in differences(a, b)
-        if len({owners[operator] for operator in found.operators}) == 1
-        for operator in found.operators
+        operator: gap.delta_us
+        for gap in differences(a, b)
+        if len({owners[operator] for operator in gap.operators}) == 1
+        for operator in gap.operators
     }
     firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
     changes = []
@@ -50,7 +50,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
             )
         )
     was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
-    found = difference(b.placement, b, a.placement, a)
+    gap = difference(b.placement, b, a.placement, a)
     counts: dict[str, list[int]] = {}
     for side, run in enumerate((a, b)):
         for part in _parts(run):
@@ -59,8 +59,8 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         a=a.id,
         b=b.id,
         measured_us=(was, now),
-        delta_us=found.us - found.other_us if found is not None and found.in_common else None,
-        against=found.text if found is not None else "",
+        delta_us=gap.us - gap.other_us if gap is not None and gap.in_common else None,
+        against=gap.text if gap is not None else "",
         nodes=tuple(changes),
         partitions=((len(_parts(a)), len(_parts(b))),),
         by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},

@@ -115,11 +115,11 @@ class KeyMaker:
     def form_of(self, record: Candidate) -> str:
         """Return the canonical form of a candidate, in its formats."""
         operators = operator_set(record.nodes)
-        known = (operators, tuple(record.takes.items()), tuple(record.gives.items()))
-        form = self._forms.get(known)
+        key = (operators, tuple(record.takes.items()), tuple(record.gives.items()))
+        form = self._forms.get(key)
         if form is None:
             takes, gives = border_formats(self.graph, operators, record.takes, record.gives)
-            form = self._forms[known] = self.form(operators, takes, gives)
+            form = self._forms[key] = self.form(operators, takes, gives)
         return form
 
     def _part(self, node: Node) -> str:
@@ -143,20 +143,20 @@ class KeyMaker:
     def _merkle(self, operators: OperatorSet) -> dict[int, bytes]:
         """Return a hash of all that each operator is computed from inside: orders several ends."""
         graph = self.graph
-        found: dict[int, bytes] = {}
+        hashes: dict[int, bytes] = {}
         for operator in members(operators):
             node = graph.nodes[operator]
             digest = hashlib.blake2b(self._part(node).encode(), digest_size=16)
             for value in map(graph.values.__getitem__, node.inputs):
-                if value.producer is not None and value.producer in found:
+                if value.producer is not None and value.producer in hashes:
                     place = graph.nodes[value.producer].outputs.index(value.index)
-                    digest.update(found[value.producer] + str(place or "").encode())
+                    digest.update(hashes[value.producer] + str(place or "").encode())
                 else:
                     text = "const" if value.constant else "in"
                     known = self._value(value.index) if value.constant else ""
                     digest.update(f"{text} {value.type}{known}".encode())
-            found[operator] = digest.digest()
-        return found
+            hashes[operator] = digest.digest()
+        return hashes
 
 
 def _format(formats: Mapping[int, str], index: int) -> str:

@@ -52,12 +52,12 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
     operators: set[int] = set()
     names: dict[str, None] = {}
     for glob, exact in parts:
-        found, matched = _match(glob, True, graph)
-        if not found and not exact:
-            found, matched = _match(glob, False, graph)
-        if not found:
+        numbers, matched = _match(glob, True, graph)
+        if not numbers and not exact:
+            numbers, matched = _match(glob, False, graph)
+        if not numbers:
             raise UsageError(_nothing_matches(text, glob, graph, model))
-        operators |= found
+        operators |= numbers
         names.update(dict.fromkeys(matched))
     nodes = graph.whole_nodes(operators)
     common: dict[str, Any] = {"nodes": nodes, "text": text, "onnx_nodes": tuple(names)}
@@ -78,29 +78,29 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
     return Pin(kind=kind, toolchain=_toolchain(what, text, known), **common)
 
 
-def _toolchain(name: str, text: str, known: Sequence[str]) -> str:
+def _toolchain(name: str, text: str, names: Sequence[str]) -> str:
     base = name.split("[", 1)[0].strip().lower()
-    if base not in known:
+    if base not in names:
         raise UsageError(
-            f"the pin {text!r}: there is no toolchain {name!r}; known are {', '.join(known)}"
+            f"the pin {text!r}: there is no toolchain {name!r}; known are {', '.join(names)}"
         )
     return base + name[len(base) :].strip() if "[" in name else base
 
 
 def _parts(left: str) -> list[tuple[str, bool]]:
     """Return names and globs that commas part, and whether each one was quoted."""
-    found = []
+    parts = []
     for quoted, glob in _PART.findall(left):
         name = quoted.replace('""', '"') or glob.strip()
         if name:
-            found.append((name, bool(quoted)))
-    return found
+            parts.append((name, bool(quoted)))
+    return parts
 
 
 def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[str]]:
     """Return the operators that a glob or an exact name means, and the names of their nodes."""
     pattern = re.compile(fnmatch.translate(glob.lower()))
-    found: set[int] = set()
+    numbers: set[int] = set()
     names: list[str] = []
     for number, node in enumerate(graph.nodes):
         hits = [
@@ -109,9 +109,9 @@ def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[s
             if (name == glob if exact else pattern.match(name.lower()))
         ]
         if hits:
-            found.add(number)
+            numbers.add(number)
             names.extend(hits)
-    return found, names
+    return numbers, names
 
 
 def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecord) -> str:

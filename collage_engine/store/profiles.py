@@ -54,21 +54,21 @@ def layers_of_operators(
         for name in (*call.onnx_nodes, *(value.onnx_value for value in call.results)):
             if name:
                 named.setdefault(name, []).extend(together[owner])
-    found: list[int | None] = [None] * len(calls)
+    layer_of: list[int | None] = [None] * len(calls)
     homes: list[int | None] = []
     for place, layer in enumerate(layers):
         operators = [k for name in layer.nodes for k in named.get(name, ())]
-        before = [found[k] for k in operators if found[k] is not None]
+        before = [layer_of[k] for k in operators if layer_of[k] is not None]
         homes.append(before[0] if before else place if operators else None)
         for k in operators:
-            if found[k] is None:
-                found[k] = homes[place]
+            if layer_of[k] is None:
+                layer_of[k] = homes[place]
     absorbs = ["before" if nodes.isdisjoint(layer.nodes) else layer.absorbs for layer in layers]
-    _add_fused(graph, found, absorbs)
-    return found, homes
+    _add_fused(graph, layer_of, absorbs)
+    return layer_of, homes
 
 
-def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[str]) -> None:
+def _add_fused(graph: GraphRecord, layers: list[int | None], absorbs: Sequence[str]) -> None:
     """Give operators that no layer names to the layers that fused them, as far as these say so."""
     sources = [made_by[::-1] for made_by in graph.operator_inputs()]
     readers: list[list[int]] = [[] for _ in sources]
@@ -76,15 +76,15 @@ def _add_fused(graph: GraphRecord, found: list[int | None], absorbs: Sequence[st
         for source in made_by:
             readers[source].append(k)
     for k, call in enumerate(graph.nodes):
-        home = found[sources[k][0]] if sources[k] else None
-        is_free = found[k] is None and call.kind != "anchor"
+        home = layers[sources[k][0]] if sources[k] else None
+        is_free = layers[k] is None and call.kind != "anchor"
         if is_free and home is not None and absorbs[home] == "after":
-            found[k] = home
+            layers[k] = home
     for k in reversed(range(len(sources))):
-        homes = {found[reader] for reader in readers[k]}
+        homes = {layers[reader] for reader in readers[k]}
         home = homes.pop() if len(homes) == 1 else None
-        if found[k] is None and home is not None and absorbs[home] == "before":
-            found[k] = home
+        if layers[k] is None and home is not None and absorbs[home] == "before":
+            layers[k] = home
 
 
 def run_of_profile(
@@ -159,14 +159,14 @@ def run_of_profile(
 def _partition(
     number: int,
     profile: Profile,
-    place: int | None,
+    layer_index: int | None,
     operators: Sequence[int],
     graph: GraphRecord,
     us: Sequence[float] | None,
 ) -> Partition:
-    layer = profile.layers[place] if place is not None else None
+    layer = profile.layers[layer_index] if layer_index is not None else None
     names = [name for k in operators for name in graph.nodes[k].onnx_nodes]
-    known = None if us is None else sum(us)
+    total_us = None if us is None else sum(us)
     return Partition(
         id=f"p{number}",
         candidate=f"layer {layer.name}: {layer.kernel or layer.kind}" if layer else UNNAMED,
@@ -174,8 +174,8 @@ def _partition(
         config={FELL_BACK: layer.fell_back} if layer is not None and layer.fell_back else {},
         nodes=tuple(operators),
         onnx_nodes=tuple(dict.fromkeys(names)),
-        estimated_us=known if layer else 0.0,
-        in_place_us=known if layer else 0.0,
+        estimated_us=total_us if layer else 0.0,
+        in_place_us=total_us if layer else 0.0,
         node_count=graph.count_nodes(operators),
     )
 
@@ -192,8 +192,8 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
     placement = placed.placement if placed is not None else None
     chosen = placement.partitions if placement else ()
     where = {k: part.instance for part in chosen for k in part.nodes}
-    found = differences(profiled, placed) if placed is not None else []
-    delta = {each.operators: each.delta_us for each in found}
+    differing = differences(profiled, placed) if placed is not None else []
+    delta = {each.operators: each.delta_us for each in differing}
     rows = []
     for part in profiled.placement.partitions:
         device = part.config.get(FELL_BACK, "")

@@ -174,10 +174,10 @@ def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[s
     new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
     together.runs = sorted([*ours.runs, *new], key=lambda run: run.started_at)
     if theirs.graph == ours.graph:
-        known = {c.id: c for c in theirs.candidates}
+        by_id = {c.id: c for c in theirs.candidates}
         together.candidates = [
-            known[c.id]
-            if c.cost.state == "unknown" and c.id in known and known[c.id].key == c.key
+            by_id[c.id]
+            if c.cost.state == "unknown" and c.id in by_id and by_id[c.id].key == c.key
             else c
             for c in ours.candidates
         ]

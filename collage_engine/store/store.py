@@ -32,7 +32,7 @@ from collage_engine.store.database import (
     open_database,
 )
 from collage_engine.store.keys import KeyContext
-from collage_engine.support.errors import MeasureError, shown
+from collage_engine.support.errors import MeasureError, displayable
 from collage_engine.support.files import LARGEST_TABLE, atomic_file, read_file
 from collage_engine.support.typed import decode
 
@@ -126,10 +126,10 @@ class Store:
             model: A model's hash: results that hold for this model only count too.
         """
         wanted = list(dict.fromkeys(keys))
-        found: dict[str, Cost] = {}
+        costs: dict[str, Cost] = {}
         with self._reading() as database:
             if database is None:
-                return found
+                return costs
             wanted += [f"{key}@{model}" for key in wanted if model]
             query = (
                 "select key, cost from measurements"
@@ -139,8 +139,8 @@ class Store:
                 decoded = _usable(key, cost)
                 if decoded is not None:  # In this order a model's own row replaces the common.
                     stored = msgspec.structs.replace(decoded, from_store=True)
-                    found[key.partition("@")[0]] = stored
-        return found
+                    costs[key.partition("@")[0]] = stored
+        return costs
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield everything that was measured, by key."""
@@ -162,7 +162,7 @@ class Store:
             )
 
     def constant(self, name: str) -> Any | None:
-        """Return a machine constant (launches, hand-over costs): a JSON value, or None."""
+        """Return a machine constant (launches, transition costs): a JSON value, or None."""
         with self._reading() as database:
             if database is None:
                 return None
@@ -344,7 +344,9 @@ class Store:
         """
         self._must_be_writable()
         arriving = {_row_key(each): each for each in read_export(Path(path))}
-        present = {_row_key(each): _moment(each.cost) for each in self.measurements()}
+        present = {
+            _row_key(measurement): _moment(measurement.cost) for measurement in self.measurements()
+        }
         taken = [m for key, m in arriving.items() if present.get(key, "") < _moment(m.cost)]
         self.put_many(taken)
         return len(taken)
@@ -436,7 +438,7 @@ def read_export(source: Path) -> Iterator[Measurement]:
         raise MeasureError(f"{source} is no export of a measurement store") from None
     if version != STORE_EXPORT or type(version) is not int:
         raise MeasureError(
-            f"{source} has format {shown(repr(version))}; this version reads format "
+            f"{source} has format {displayable(repr(version))}; this version reads format "
             f"{STORE_EXPORT} only"
         )
     for number, line in enumerate(lines, start=2):
@@ -484,8 +486,8 @@ class TuningRecords:
 
     def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
         """Return what is known of these workloads."""
-        found = self._read({self._key("record", w): w for w in workloads})
-        return {w: decode(text, TuneRecord) for w, text in found.items()}
+        records = self._read({self._key("record", w): w for w in workloads})
+        return {w: decode(text, TuneRecord) for w, text in records.items()}
 
     def put(self, record: TuneRecord) -> None:
         """Keep a record, replacing an older one of the same workload."""
@@ -501,8 +503,8 @@ class TuningRecords:
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
         """Return what candidates have to tune, by measurement key, where it was listed before."""
-        found = self._read({self._key("tasks", k): k for k in candidate_keys})
-        return {k: decode(text, list[TuneTask]) for k, text in found.items()}
+        tasks = self._read({self._key("tasks", k): k for k in candidate_keys})
+        return {k: decode(text, list[TuneTask]) for k, text in tasks.items()}
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
         """Keep what a candidate has to tune."""
@@ -512,8 +514,8 @@ class TuningRecords:
         return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()
 
     def _read(self, names: dict[str, str]) -> dict[str, str]:
-        found = self._store.tuning_values(names)
-        return {names[key]: value for key, value in found.items()}
+        values = self._store.tuning_values(names)
+        return {names[key]: value for key, value in values.items()}
 
     def _write(self, key: str, workload: str, value: str) -> None:
         context = self._context if workload else ""

@@ -107,7 +107,7 @@ SENTENCE_CHARACTERS = NAMED * MOST_CHARACTERS
 """Characters of a message about a file, at most: it may give as many reasons."""
 
 
-def shown(name: str) -> str:
+def displayable(name: str) -> str:
     """Return a name out of a file for a sentence: on one line, without escapes, not too long."""
     plain = printable(name[: 2 * MOST_OF_A_NAME])
     if len(name) <= MOST_OF_A_NAME and len(plain) <= 2 * MOST_OF_A_NAME:
@@ -118,10 +118,10 @@ def shown(name: str) -> str:
 
 def one_sentence(text: str) -> str:
     """Return a message that may hold names out of a file as one line of bearable length."""
-    return bounded(printable(" ".join(text.split())))
+    return truncated(printable(" ".join(text.split())))
 
 
-def bounded(text: str, most: int = SENTENCE_CHARACTERS) -> str:
+def truncated(text: str, most: int = SENTENCE_CHARACTERS) -> str:
     """Return a sentence that may quote a file, with its middle left out where it is too long.
 
     >>> bounded("x" * 10_000).count("x") < SENTENCE_CHARACTERS

@@ -169,14 +169,14 @@ def _must_be_regular(mode: int, path: str | Path) -> None:
     raise OSError(errno.EINVAL, f"it is a {kind}, not a regular file", str(path))
 
 
-def link_file(file: Path, place: Path) -> None:
+def link_file(file: Path, target: Path) -> None:
     """Make a file known under another name: by a hard link, by a symbolic one across devices."""
-    if place.exists():
+    if target.exists():
         return
     with contextlib.suppress(OSError):
-        os.link(file, place)
+        os.link(file, target)
         return
-    place.symlink_to(file)
+    target.symlink_to(file)
 
 
 def hold_lock(path: str | Path, *, wait: bool = True) -> int:
@@ -234,9 +234,9 @@ def resource(name: str) -> Path:
     """Path of ``resources/<name>``, in an installed wheel or in a source checkout."""
     package = Path(__file__).resolve().parents[1]
     for root in (package / "_resources", package.parent / "resources"):
-        found = root / name
-        if found.exists():
-            return found
+        path = root / name
+        if path.exists():
+            return path
     raise CollageError(f"the installation lacks its resource {name}: install the package again")
 
 

@@ -33,8 +33,8 @@ def printable(text: str, *, keep_lines: bool = False) -> str:
     'conv\\x1b]0;title\\x07'
     """
 
-    def escaped(found: re.Match[str]) -> str:
-        character = found.group()
+    def escaped(match: re.Match[str]) -> str:
+        character = match.group()
         if keep_lines and character in "\n\t":
             return character
         code = ord(character)

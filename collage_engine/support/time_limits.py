@@ -32,14 +32,14 @@ def parse_duration(text: str, *, or_none: bool = False) -> float:
     """
     seconds, at, lowered = 0.0, 0, text.strip().lower()
     while at < len(lowered):
-        found = _PART.match(lowered, at)
-        if found is None or found[2] not in ("", *_SECONDS):
+        match = _PART.match(lowered, at)
+        if match is None or match[2] not in ("", *_SECONDS):
             raise InvalidValue(f"{text!r} is no duration: write 90s, 10m or 1h")
-        if not found[2]:
-            number = found[1] if float(found[1]) else "2"
+        if not match[2]:
+            number = match[1] if float(match[1]) else "2"
             raise InvalidValue(f"{text!r} has no unit: write {number}s or {number}m")
-        seconds += float(found[1]) * _SECONDS[found[2]]
-        at = found.end()
+        seconds += float(match[1]) * _SECONDS[match[2]]
+        at = match.end()
     if not (0 < seconds < LONGEST_S or (or_none and text.strip() and seconds == 0)):
         raise InvalidValue(f"{text!r} is no duration above 0: write 90s, 10m or 1h")
     return seconds

@@ -184,8 +184,8 @@ class ModelBench:
                 return {}
             given = {f"v{index}": np.asarray(self.truth.value(index)) for index in inputs}
             names = [output.name for output in written.graph.output]
-            found = rounding_noise(written, given, bound) or []
-            by_name = dict(zip(names, found, strict=False))
+            noise = rounding_noise(written, given, bound) or []
+            by_name = dict(zip(names, noise, strict=False))
             self._noise[nodes] = {
                 index: by_name[f"v{index}"] for index in outputs if f"v{index}" in by_name
             }

@@ -119,20 +119,22 @@ class Measuring:
             candidates: Candidates that were not counted before.
             costs: What is known of their costs.
         """
-        known = {c.key: costs.cost(c.id) for c in candidates if costs.known(c.id)}
-        stored = sum(cost.from_store for cost in known.values())
+        costs_by_key = {c.key: costs.cost(c.id) for c in candidates if costs.known(c.id)}
+        stored = sum(cost.from_store for cost in costs_by_key.values())
         distinct = len({candidate.key for candidate in candidates})
         self.counts = replace(
             self.counts,
             enumerated=self.counts.enumerated + len(candidates),
             distinct=self.counts.distinct + distinct,
-            from_trials=self.counts.from_trials + len(known) - stored,
+            from_trials=self.counts.from_trials + len(costs_by_key) - stored,
             from_store=self.counts.from_store + stored,
-            invalid=self.counts.invalid + sum(c.state == "invalid" for c in known.values()),
-            skipped=self.counts.skipped + distinct - len(known),
+            invalid=self.counts.invalid + sum(c.state == "invalid" for c in costs_by_key.values()),
+            skipped=self.counts.skipped + distinct - len(costs_by_key),
         )
 
-    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> Mapping[str, Cost]:
+    def measure_batch(
+        self, groups: Sequence[CandidateGroup], deadline: float
+    ) -> Mapping[str, Cost]:
         """Measure further groups of the candidates that :meth:`begin` counted.
 
         Args:

@@ -17,7 +17,7 @@ takes beyond the sum of its parts:
 
 Differences of two chain lengths are used, so whatever a whole module costs once drops out. What is
 subtracted must have been timed in the same rounds: the difference of two moments of a machine is
-easily more than a hand-over.
+easily more than a transition.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ alternating chains are balanced; chosen."""
 
 def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the chains to build for some instances."""
-    found = []
+    chains = []
     for name in instances:
-        found += [(name,) * SHORT, (name,) * LONG]
+        chains += [(name,) * SHORT, (name,) * LONG]
     for a, b in combinations(instances, 2):
-        found += [(a, b) * (SHORT // 2), (a, b) * (LONG // 2)]
-    return found
+        chains += [(a, b) * (SHORT // 2), (a, b) * (LONG // 2)]
+    return chains
 
 
 def constants_from(
@@ -75,13 +75,13 @@ def constants_from(
         """Return what one more partition adds, in microseconds."""
         return (chains[chain(LONG)] - chains[chain(SHORT)]) / (LONG - SHORT)
 
-    known = [name for name in alone if all((name,) * n in chains for n in (SHORT, LONG))]
-    beyond = {name: step(lambda n, name=name: (name,) * n) - alone[name] for name in known}  # type: ignore[misc]
+    measurable = [name for name in alone if all((name,) * n in chains for n in (SHORT, LONG))]
+    beyond = {name: step(lambda n, name=name: (name,) * n) - alone[name] for name in measurable}  # type: ignore[misc]
     launch = max(0.0, min(beyond.values(), default=0.0))
     constants = {LAUNCH: launch}
-    for name in known:
+    for name in measurable:
         constants[pair_name(name, name)] = max(0.0, beyond[name] - launch)
-    for a, b in combinations(known, 2):
+    for a, b in combinations(measurable, 2):
         if not all((a, b) * (n // 2) in chains for n in (SHORT, LONG)):
             continue
         mixed = step(lambda n, a=a, b=b: (a, b) * (n // 2))  # type: ignore[misc]
@@ -120,7 +120,7 @@ SHAPE = (1, 16, 14, 14)
 """Shape of the value that is handed on: 12.5 kB stay in a first-level cache, and are too
 little work for a runtime to wake its threads. Waking them takes 5 to 20 µs each time, differently
 in every process, and is part of what a partition itself takes: with 200 kB at two threads the same
-hand-over was measured as 0 to 13 µs, with 12.5 kB within 0.2 µs."""
+transition was measured as 0 to 13 µs, with 12.5 kB within 0.2 µs."""
 
 SLOWEST_US = 20_000.0
 """Microseconds of one partition above which a toolchain's chains are not timed; chosen, some
@@ -128,8 +128,8 @@ hundred times what the slowest toolchain takes."""
 
 
 @dataclass(frozen=True)
-class HandoverRequest:
-    """Asks the child for the hand-overs between toolchains, with one instance of each."""
+class TransitionRequest:
+    """Asks the child for the transitions between toolchains, with one instance of each."""
 
     instances: tuple[ToolchainInstance, ...]
     settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
@@ -146,7 +146,7 @@ class LeftOut:
 
 
 def run_job(
-    request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+    request: TransitionRequest, send: Callable[[object], None] = lambda message: None
 ) -> dict[str, float]:
     """Measure in this process, which imports TVM and the toolchains.
 
@@ -183,7 +183,7 @@ class ChainBench:
     """Builds and times chains over models that are imported once."""
 
     def __init__(
-        self, request: HandoverRequest, send: Callable[[object], None] = lambda message: None
+        self, request: TransitionRequest, send: Callable[[object], None] = lambda message: None
     ) -> None:
         from collage_engine.model.importer import import_onnx
 
@@ -274,8 +274,8 @@ class ChainBench:
 
         model = self.models[len(chain)]
         functions = [
-            function_of(model, self.instances[name], (place,), f"link{place}_{name}")
-            for place, name in enumerate(chain)
+            function_of(model, self.instances[name], (number,), f"link{number}_{name}")
+            for number, name in enumerate(chain)
         ]
         module = assemble(model, functions).module
         use_threads(max(self.instances[name].threads for name in chain))

@@ -107,6 +107,6 @@ def undisturbed(seconds: Callable[[], float], threads: int) -> float:
     if threads != 1:
         return seconds()
     used = time.process_time()
-    found = seconds()
+    seconds_now = seconds()
     spent = time.process_time() - used
-    return found if found < FROM_S else min(found, spent)
+    return seconds_now if seconds_now < FROM_S else min(seconds_now, spent)

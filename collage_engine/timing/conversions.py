@@ -100,7 +100,7 @@ def measured(
 ) -> dict[str, float]:
     """Return the constants of copies, by any runtime that answers like CUDA's."""
     pair = _Pair(cuda)
-    found: dict[str, float] = {}
+    constants: dict[str, float] = {}
     for direction, work in ((TO_HOST, pair.to_host), (TO_DEVICE, pair.to_device)):
 
         def timed(size: int, calls: int, work: Callable[[int], None] = work) -> float:
@@ -117,9 +117,9 @@ def measured(
         )
         small, large = (timing.median * 1e6 for timing in timings)
         per_byte = max(0.0, large - small) / (LARGE - SMALL)
-        found[byte_constant(direction)] = per_byte
-        found[call_constant(direction)] = max(0.0, small - SMALL * per_byte)
-    return found
+        constants[byte_constant(direction)] = per_byte
+        constants[call_constant(direction)] = max(0.0, small - SMALL * per_byte)
+    return constants
 
 
 class _Pair:

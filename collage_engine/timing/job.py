@@ -82,23 +82,23 @@ def run_group(
     ready: dict[int, PreparedCandidate] = {}
     compiled: set[int] = set()
     try:
-        for place, instance in request.instances.items():
+        for number, instance in request.instances.items():
 
-            def about_to_run(place: int = place) -> None:
+            def about_to_run(place: int = number) -> None:
                 compiled.add(place)
                 OWN_RISK.set(str(place), RUNNING, request.limit_s)
 
             try:
-                takes, gives = request.formats.get(place, (None, None))
-                with OWN_RISK.during(str(place), COMPILING, request.limit_s):
-                    ready[place] = bench.prepare(
+                takes, gives = request.formats.get(number, (None, None))
+                with OWN_RISK.during(str(number), COMPILING, request.limit_s):
+                    ready[number] = bench.prepare(
                         request.nodes, instance, about_to_run, takes, gives
                     )
             except DeviceFault as fault:
                 end_process(fault)
             except (Exception, SystemExit) as error:
-                cost = invalid(fault_reason(error), wrong_numbers=place in compiled)
-                send(TimingReply(place, cost))
+                cost = invalid(fault_reason(error), wrong_numbers=number in compiled)
+                send(TimingReply(number, cost))
         while ready:
             failed = _time_group(request, ready, send)
             if failed is None:
@@ -112,9 +112,9 @@ def run_group(
 class _CandidateFailed(Exception):
     """A candidate raised while it was timed."""
 
-    def __init__(self, place: int, cause: BaseException) -> None:
+    def __init__(self, number: int, cause: BaseException) -> None:
         super().__init__(str(cause))
-        self.place = place
+        self.place = number
         self.cause = cause
 
 
@@ -133,7 +133,7 @@ def _time_group(
     gc.disable()
     try:
         timings = time_interleaved(
-            [_timed_call(place, request.instances[place], ready[place]) for place in places],
+            [_timed_call(number, request.instances[number], ready[number]) for number in places],
             about_to_run=lambda at: OWN_RISK.set(str(places[at]), TIMED, request.limit_s),
         )
     except _CandidateFailed as failure:
@@ -142,21 +142,21 @@ def _time_group(
     finally:
         OWN_RISK.clear()
         gc.enable()
-    for place, timing in zip(places, timings, strict=True):
+    for number, timing in zip(places, timings, strict=True):
         cost = Cost(
             state="measured",
             median_us=timing.median * 1e6,
             low_us=timing.low * 1e6,
             high_us=timing.high * 1e6,
             count=len(timing.samples),
-            max_rel_error=ready[place].max_rel_error,
+            max_rel_error=ready[number].max_rel_error,
             measured_at=now_text(),
         )
-        send(TimingReply(place, cost))
+        send(TimingReply(number, cost))
     return None
 
 
-def _timed_call(place: int, instance: ToolchainInstance, prepared: PreparedCandidate) -> TimedCall:
+def _timed_call(number: int, instance: ToolchainInstance, prepared: PreparedCandidate) -> TimedCall:
     """Return what times calls of a candidate; it raises ``_CandidateFailed`` where that raises."""
     # A device's time is not this process's: its events are asked, whatever runs here.
     threads = instance.threads if not instance.architecture else 0
@@ -167,7 +167,7 @@ def _timed_call(place: int, instance: ToolchainInstance, prepared: PreparedCandi
         except DeviceFault as fault:
             end_process(fault)
         except Exception as error:
-            raise _CandidateFailed(place, error) from error
+            raise _CandidateFailed(number, error) from error
 
     return run
 

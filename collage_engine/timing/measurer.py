@@ -68,10 +68,10 @@ class CandidateGroup:
 
 def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
     """Return the candidates in groups over the same operators, in order of first appearance."""
-    found: dict[tuple[int, ...], list[Candidate]] = {}
+    groups: dict[tuple[int, ...], list[Candidate]] = {}
     for candidate in candidates:
-        found.setdefault(candidate.nodes, []).append(candidate)
-    return [CandidateGroup(nodes, tuple(members)) for nodes, members in found.items()]
+        groups.setdefault(candidate.nodes, []).append(candidate)
+    return [CandidateGroup(nodes, tuple(members)) for nodes, members in groups.items()]
 
 
 @dataclass
@@ -283,8 +283,8 @@ class _MeasureCall:
         """
         store = self.measurer.store
         if not self.again:
-            known = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
-            for key, cost in known.items():
+            stored = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
+            for key, cost in stored.items():
                 self.outcome.costs[key] = cost
                 self.outcome.from_store += 1
                 self.outcome.invalid += cost.state == "invalid"
@@ -349,10 +349,10 @@ class _MeasureCall:
             nodes: The operator numbers of the group.
             waiting: The candidates without an answer, by their places; they go as answers come.
         """
-        for place, candidate in list(waiting.items()):
+        for number, candidate in list(waiting.items()):
             reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
             if reason is not None:
-                self.leave_out(waiting.pop(place), reason)
+                self.leave_out(waiting.pop(number), reason)
         if not waiting or self.out_of_time():
             return
         left_s = self.seconds_left()
@@ -396,8 +396,8 @@ class _MeasureCall:
         if at_risk is None and late:
             return True  # the time of the group is over: nobody knows who would have answered
         if at_risk is None or int(at_risk.who) not in waiting:
-            for place in list(waiting) if self.was_unexplained or fault.from_outside else ():
-                self.leave_out(waiting.pop(place), fault.how)
+            for number in list(waiting) if self.was_unexplained or fault.from_outside else ():
+                self.leave_out(waiting.pop(number), fault.how)
             self.was_unexplained = True
             return True
         candidate = waiting.pop(int(at_risk.who))

@@ -71,10 +71,10 @@ class Timing:
         40 µs, a twentieth of a sample of one millisecond.
         """
         ordered = sorted(self.samples)
-        place = (len(ordered) - 1) * percent / 100
-        low = int(place)
+        position = (len(ordered) - 1) * percent / 100
+        low = int(position)
         high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+        return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
     @property
     def median(self) -> float:
@@ -152,24 +152,24 @@ class _Rounds:
     def warm_up(self) -> None:
         """Call each timed call a few times, and find out how many calls its samples need."""
         sample_s = self._settings.sample_s
-        for place, timing in enumerate(self.timings):
-            self._sample(place, 1)
-            seconds = self._sample(place, 1)
+        for index, timing in enumerate(self.timings):
+            self._sample(index, 1)
+            seconds = self._sample(index, 1)
             if seconds < sample_s:
                 # A single call's overhead is in there: ask again with a quarter of a sample.
                 calls = max(1, min(100, round(sample_s / max(seconds, 1e-9) / 4)))
-                seconds = min(seconds, self._sample(place, calls))
+                seconds = min(seconds, self._sample(index, calls))
             timing.calls = self._calls_for(seconds)
 
     def take_samples(self) -> None:
         """Take one sample of each timed call that was not dropped."""
-        for place in self.racing:
-            timing = self.timings[place]
-            seconds = self._sample(place, timing.calls)
+        for index in self.racing:
+            timing = self.timings[index]
+            seconds = self._sample(index, timing.calls)
             if timing.calls == 1 and seconds < self._settings.sample_s / 2:
                 # Only its first calls were slow: it set itself up.
                 timing.calls = self._calls_for(seconds)
-                seconds = self._sample(place, timing.calls)
+                seconds = self._sample(index, timing.calls)
             timing.samples.append(seconds)
 
     def drop_slower(self, done: int) -> None:
@@ -180,11 +180,11 @@ class _Rounds:
         """
         if done < COMPARED_FROM:
             return
-        best = min((self.timings[place] for place in self.racing), key=lambda each: each.median)
-        for place in self.racing:
-            timing = self.timings[place]
+        best = min((self.timings[index] for index in self.racing), key=lambda each: each.median)
+        for index in self.racing:
+            timing = self.timings[index]
             timing.dropped = timing is not best and timing.low > self._settings.worse * best.high
-        self.racing = [place for place in self.racing if not self.timings[place].dropped]
+        self.racing = [index for index in self.racing if not self.timings[index].dropped]
 
     def is_enough(self, done: int, elapsed_s: float) -> bool:
         """Tell whether the samples that were taken are enough.
@@ -201,15 +201,15 @@ class _Rounds:
         if elapsed_s >= settings.budget_s * len(self.timings):
             return True
         return done >= COMPARED_FROM and all(
-            self.timings[place].high - self.timings[place].low
-            <= settings.agreeing * self.timings[place].median
-            for place in self.racing
+            self.timings[index].high - self.timings[index].low
+            <= settings.agreeing * self.timings[index].median
+            for index in self.racing
         )
 
-    def _sample(self, place: int, calls: int) -> float:
+    def _sample(self, index: int, calls: int) -> float:
         """Return the seconds per call of so many calls, after noting who is about to run."""
-        self._about_to_run(place)
-        return self._timed_calls[place](calls) / calls
+        self._about_to_run(index)
+        return self._timed_calls[index](calls) / calls
 
     def _calls_for(self, seconds: float) -> int:
         """Return how many calls of so many seconds last as long as a sample should."""

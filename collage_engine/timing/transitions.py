@@ -1,4 +1,4 @@
-"""Launches, hand-overs, copies and conversions are measured once per machine and versions.
+"""Launches, transitions, copies and conversions are measured once per machine and versions.
 
 A child process builds and times chains of one-operator partitions (``chain_bench``), another one
 copies and conversions (``conversions``). What they tell is kept in the store under what it depends
@@ -35,7 +35,7 @@ from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
-from collage_engine.timing.chain_bench import HandoverRequest, LeftOut
+from collage_engine.timing.chain_bench import LeftOut, TransitionRequest
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.conversions import Conversion, ConversionRequest
 from collage_engine.timing.protocol import NOTHING_DROPPED
@@ -99,7 +99,7 @@ class ConstantsBench:
     def transitions(
         self, instances: Sequence[ToolchainInstance], job: str = TRANSITIONS
     ) -> dict[str, float]:
-        """Return what launches and hand-overs cost.
+        """Return what launches and transitions cost.
 
         Measured between toolchains, with the first instance of each; what holds for a toolchain is
         given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung
@@ -123,17 +123,17 @@ class ConstantsBench:
         ]
         about = "small values, fastest samples, with who is left out"  # what is measured, and how
         name = self._name("transitions", about, parts)
-        known = self.store.constant(name)
-        if known is None:
-            self.now("hand-over costs of this machine, once")
+        stored = self.store.constant(name)
+        if stored is None:
+            self.now("transition costs of this machine, once")
             try:
-                found = self._without_culprits(tuple(default.values()), job)
+                times = self._without_culprits(tuple(default.values()), job)
             except WorkerError as error:
                 return self._not_known("transition costs", error)
-            known = [found.us, found.left_out]
-            if found.lasting:
-                self.store.put_constant(name, known)
-        us, left_out = known
+            stored = [times.us, times.left_out]
+            if times.lasting:
+                self.store.put_constant(name, stored)
+        us, left_out = stored
         for toolchain, reason in left_out.items():
             self.warn(
                 f"what {toolchain} takes to hand over values is not known: measuring it, it "
@@ -166,18 +166,18 @@ class ConstantsBench:
             Microseconds by ``records.format.conversion_constant``; nothing where some cannot be
             measured.
         """
-        wanted = {conversion_constant(*each): each for each in conversions}
+        wanted = {conversion_constant(*conversion): conversion for conversion in conversions}
         name = self._name("conversions", threads, source_hash(type(format_converter())))
-        known: dict[str, float] = dict(self.store.constant(name) or {})
-        missing = tuple(each for key, each in wanted.items() if key not in known)
+        stored: dict[str, float] = dict(self.store.constant(name) or {})
+        missing = tuple(each for key, each in wanted.items() if key not in stored)
         if missing:
             what = "conversions between formats on this machine"
-            found = self._measured(what, job, ConversionRequest(missing, threads))
-            if not found:
+            measured_us = self._measured(what, job, ConversionRequest(missing, threads))
+            if not measured_us:
                 return {}
-            known |= found
-            self.store.put_constant(name, known)
-        return {key: known[key] for key in wanted}
+            stored |= measured_us
+            self.store.put_constant(name, stored)
+        return {key: stored[key] for key in wanted}
 
     def _name(self, what: str, *about: object) -> str:
         """Return the name in the store of constants that depend on TVM and the processor, too."""
@@ -189,12 +189,12 @@ class ConstantsBench:
         """Return constants that a child measures; none, after a warning, where it cannot."""
         self.now(f"{what}, once")
         try:
-            found: dict[str, float] = call_in_child(
+            answer: dict[str, float] = call_in_child(
                 job, request, timeout_s=WORK_S, cancel=self.cancel, env=self.env
             )
         except WorkerError as error:
             return self._not_known(what, error)
-        return found
+        return answer
 
     def _not_known(self, what: str, error: WorkerError) -> dict[str, float]:
         self.warn(f"{what} could not be measured: {error}; in this run they are not known")
@@ -213,20 +213,20 @@ class ConstantsBench:
             WorkerError: The child ended early while no toolchain was at risk, or the time is over.
             Cancelled: The user stopped it.
         """
-        deadline, found = time.monotonic() + WORK_S, _Measured()
+        deadline, culprits = time.monotonic() + WORK_S, _Measured()
         step_s = within_budget(ANSWER_S, self.left_s)
 
         def ask() -> dict[str, float]:
-            left = tuple(i for i in instances if i.toolchain not in found.left_out)
+            left = tuple(i for i in instances if i.toolchain not in culprits.left_out)
             if not left:
                 return {}
-            request, left_s = HandoverRequest(left, step_s=step_s), deadline - time.monotonic()
-            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel, found.hear)
+            request, left_s = TransitionRequest(left, step_s=step_s), deadline - time.monotonic()
+            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel, culprits.hear)
             return us
 
         with Worker(job, env=self.env, name="collage-transitions") as child:
-            found.us = call_again(ask, found.leave_out)
-        return found
+            culprits.us = call_again(ask, culprits.leave_out)
+        return culprits
 
 
 def spread(
@@ -238,13 +238,13 @@ def spread(
         constants: Microseconds by name, measured with one instance of each toolchain.
         instances: All instances; each has the constants of its toolchain.
     """
-    found = {name: us for name, us in constants.items() if not name.startswith(PAIR)}
+    constants_now = {name: us for name, us in constants.items() if not name.startswith(PAIR)}
     for a in instances:
         for b in instances:
             us = constants.get(pair_name(a.toolchain, b.toolchain))
             if us is not None:
-                found[pair_name(a.id, b.id)] = us
-    return found
+                constants_now[pair_name(a.id, b.id)] = us
+    return constants_now
 
 
 def transition_constants(
@@ -254,7 +254,7 @@ def transition_constants(
     control: RunControl,
     now: Callable[[str], None],
 ) -> dict[str, float]:
-    """Return what launches, hand-overs, copies and conversions cost.
+    """Return what launches, transitions, copies and conversions cost.
 
     They come from the store, or are measured now, and are kept in the store under what they depend
     on. What cannot be measured is missing, and a warning says so.

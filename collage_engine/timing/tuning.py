@@ -220,10 +220,10 @@ class Tuning:
         tasks = self._tasks.get(candidate.key)
         if tasks is None:  # nobody knows yet whether there is anything to tune
             return True
-        known = [self._known.get(task.workload) for task in tasks]
-        if any(record is None or not record.complete for record in known):
+        records = [self._known.get(task.workload) for task in tasks]
+        if any(record is None or not record.complete for record in records):
             return True
-        has_choice = any(record is not None and record.choice for record in known)
+        has_choice = any(record is not None and record.choice for record in records)
         return has_choice and self._tuned_id(candidate) not in names
 
     def _tuned_id(self, plain: Candidate) -> str:
@@ -256,13 +256,13 @@ class Tuning:
             return False
         share = BESIDE_SHARE * seconds if seconds > 0 else BESIDE_S
         deadline = time.monotonic() + min(BESIDE_S, share)
-        for place, candidate in enumerate(unknown):
+        for number, candidate in enumerate(unknown):
             key = candidate.key
             if key in self._tasks:
                 continue
             if time.monotonic() >= deadline or self._ended >= FAULTS:
                 break
-            self.report.progress(place, len(unknown), f"kernels of {candidate.label}")
+            self.report.progress(number, len(unknown), f"kernels of {candidate.label}")
             tasks = self._ask_tasks(candidate)
             self._tasks[key] = tasks or []
             if tasks is not None:
@@ -331,8 +331,8 @@ class Tuning:
             self.control.check()
             self._ended += isinstance(error, WorkerError)
             blank = TuneRecord(workload=task.workload, toolchain=self.toolchain)
-            found = self._known.get(task.workload, blank)
-            self._keep(msgspec.structs.replace(found, complete=True, reason=str(error)))
+            record = self._known.get(task.workload, blank)
+            self._keep(msgspec.structs.replace(record, complete=True, reason=str(error)))
         now = self._known.get(task.workload)
         tried = self.counts.tried + max(0, _compared(now) - _compared(known))
         self.counts = msgspec.structs.replace(self.counts, tuned=len(self._searched), tried=tried)
@@ -373,8 +373,8 @@ class Tuning:
             tuned = self._tuned(plain, instance, table)
             if tuned is None:
                 continue
-            known = have.get(tuned.id)
-            if known is None or known.key != tuned.key:
+            tuned_before = have.get(tuned.id)
+            if tuned_before is None or tuned_before.key != tuned.key:
                 new.append(tuned)
         current = tuple(
             msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
@@ -392,7 +392,7 @@ class Tuning:
         self.measuring.begin(new, costs)
         groups = group_candidates(c for c in new if not costs.known(c.id))
         if groups:
-            costs = costs.with_measured(new, self.measuring.wave(groups, deadline))
+            costs = costs.with_measured(new, self.measuring.measure_batch(groups, deadline))
         self.counts = msgspec.structs.replace(
             self.counts, candidates=self.counts.candidates + len(new)
         )
@@ -429,12 +429,12 @@ def _compared(record: TuneRecord | None) -> int:
 def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
     """Return the tuned tables of a placement's partitions, by their hash."""
     parts = placement.partitions if placement is not None else ()
-    found: dict[str, dict[str, Any]] = {}
+    tables: dict[str, dict[str, Any]] = {}
     for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
         toolchain = get(name)
         if isinstance(toolchain, Tunes):
-            found[digest] = toolchain.tuner().kept(digest)
-    return found
+            tables[digest] = toolchain.tuner().kept(digest)
+    return tables
 
 
 def put_tables_back(run: Run) -> None:

@@ -65,18 +65,18 @@ def promising(
         tunable: Ids of those that can be tuned.
         problem_of: Makes the search problem of some candidates.
     """
-    known = {c.id: c for c in candidates if costs.cost(c.id).usable}
-    if known.keys().isdisjoint(tunable):
+    by_id = {c.id: c for c in candidates if costs.cost(c.id).usable}
+    if by_id.keys().isdisjoint(tunable):
         return []
-    problem = problem_of(tuple(known.values()), costs)
+    problem = problem_of(tuple(by_id.values()), costs)
     hoped = tuple(
-        replace(each, cost_us=(1 - GAIN) * each.cost_us)
-        if each.id in tunable and each.cost_us is not None
-        else each
-        for each in problem.candidates
+        replace(candidate, cost_us=(1 - GAIN) * candidate.cost_us)
+        if candidate.id in tunable and candidate.cost_us is not None
+        else candidate
+        for candidate in problem.candidates
     )
     cover = set(solve(replace(problem, candidates=hoped)).cover or ())
-    chosen = [c for c in known.values() if c.id in cover and c.id in tunable]
+    chosen = [c for c in by_id.values() if c.id in cover and c.id in tunable]
     return sorted(chosen, key=lambda c: -(costs.cost(c.id).us or 0.0))
 
 
@@ -115,8 +115,8 @@ def ranked(
 def with_tuned_pairs(
     constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
 ) -> dict[str, float]:
-    """Return the constants with hand-overs of tuned instances, which cost what untuned ones do."""
-    found = dict(constants)
+    """Return the constants with transitions of tuned instances, which cost what untuned ones do."""
+    pairs = dict(constants)
     tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
     for name, us in constants.items():
         if not name.startswith(PAIR):
@@ -124,5 +124,5 @@ def with_tuned_pairs(
         source, target = split_pair(name)
         for a in (source, tuned.get(source, source)):
             for b in (target, tuned.get(target, target)):
-                found[pair_name(a, b)] = us
-    return found
+                pairs[pair_name(a, b)] = us
+    return pairs

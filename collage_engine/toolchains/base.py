@@ -25,7 +25,7 @@ from collage_engine.records.graph import (
     ValueIndex,
     members,
 )
-from collage_engine.records.precision import full_places
+from collage_engine.records.precision import float32_nodes
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
     Target,
@@ -101,11 +101,11 @@ class Function:
     @property
     def left_full(self) -> frozenset[int]:
         """Return the operators whose products the instance leaves in float32."""
-        places = full_places(self.instance)
+        places = float32_nodes(self.instance)
         if not places:
             return frozenset()
         calls = self.members
-        return frozenset(calls[place] for place in places if place < len(calls))
+        return frozenset(calls[index] for index in places if index < len(calls))
 
     def input_type(self, index: int) -> TensorType:
         """Return the type of the tensor that is passed for an input, with its stored shape."""

@@ -228,7 +228,7 @@ class Tuner(Protocol):
         self,
         task: TuneTask,
         instance: ToolchainInstance,
-        known: TuneRecord | None,
+        earlier: TuneRecord | None,
         seconds: float,
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
@@ -237,7 +237,7 @@ class Tuner(Protocol):
         Args:
             task: The kernel that is tuned, one of ``tasks``.
             instance: The instance whose kernel it is.
-            known: What earlier searches found; None where there were none.
+            earlier: What earlier searches found; None where there were none.
             seconds: How long the search may take.
             better: Is called with the record whenever something faster is found, should this
                 process not live to return.

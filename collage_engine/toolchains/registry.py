@@ -40,7 +40,7 @@ from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import ConvertsFormats, EvaluatesOnnx
 from collage_engine.toolchains.probe_memory import keep, recall, surroundings
 from collage_engine.wording.sentences import instance_title
-from collage_engine.wording.titles import with_look
+from collage_engine.wording.titles import with_style
 
 _LOG = logging.getLogger(__name__)
 
@@ -98,23 +98,23 @@ class _Foreign:
 @cache
 def _foreign() -> _Foreign:
     """Return the toolchains of other packages, found without importing any of them."""
-    found = _Foreign({}, {}, {})
+    foreign = _Foreign({}, {}, {})
     for entry in importlib.metadata.entry_points(group=GROUP):
         package = f"{entry.dist.name} {entry.dist.version}" if entry.dist else "a package"
         if not NAME.fullmatch(entry.name):
             reason = "a name has lower-case letters, digits and underscores only"
-        elif entry.name in (*TOOLCHAINS, *found.targets):
-            owner = found.packages.get(entry.name, "Collage Explorer")
+        elif entry.name in (*TOOLCHAINS, *foreign.targets):
+            owner = foreign.packages.get(entry.name, "Collage Explorer")
             reason = f"the name belongs to a toolchain of {owner} already"
         else:
-            found.targets[entry.name] = entry.value
-            found.packages[entry.name] = package
+            foreign.targets[entry.name] = entry.value
+            foreign.packages[entry.name] = package
             continue
-        found.refused[f"{entry.name} ({package})"] = (
+        foreign.refused[f"{entry.name} ({package})"] = (
             f"{package} adds it by the entry point {entry.name} = {entry.value}, which is not "
             f"used: {reason}"
         )
-    return found
+    return foreign
 
 
 def _targets() -> dict[str, str]:
@@ -217,21 +217,21 @@ def probe(
     """
     _check(name)
     with _probing:
-        known = _probed.get(name)
-    if known is None:
-        known = None if anew else recall(name, _targets()[name])
-        if known is None:
+        state = _probed.get(name)
+    if state is None:
+        state = None if anew else recall(name, _targets()[name])
+        if state is None:
             if time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
             on_child(name)
-            known = _probe_in_child(name, ready_by, stop)
-            if not known.available and time.monotonic() >= ready_by:
+            state = _probe_in_child(name, ready_by, stop)
+            if not state.available and time.monotonic() >= ready_by:
                 return _unavailable(name, NOT_READY, late=True)
-            if known.fault:
-                keep(known, surroundings(name, _targets()[name]))
+            if state.fault:
+                keep(state, surroundings(name, _targets()[name]))
         with _probing:
-            known = _probed.setdefault(name, known)
-    return known
+            state = _probed.setdefault(name, state)
+    return state
 
 
 def probe_all(
@@ -281,8 +281,8 @@ def probe_all(
     finally:
         pool.shutdown()
     if names is None:
-        states += tuple(_unavailable(*each) for each in _foreign().refused.items())
-    return tuple(map(with_look, states))
+        states += tuple(_unavailable(*result) for result in _foreign().refused.items())
+    return tuple(map(with_style, states))
 
 
 def _probed_beside(name: str, ready_by: float) -> ToolchainState:
@@ -304,8 +304,8 @@ def _probed_beside(name: str, ready_by: float) -> ToolchainState:
 
 def _check(name: str) -> None:
     if name not in _targets():
-        known = ", ".join(all_names())
-        raise UsageError(f"unknown toolchain {name!r}; known are {known}")
+        listed = ", ".join(all_names())
+        raise UsageError(f"unknown toolchain {name!r}; known are {listed}")
 
 
 def forget_probes() -> None:

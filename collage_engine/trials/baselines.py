@@ -22,7 +22,7 @@ from collage_engine.records.operators import onnx_type
 from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import UsageError, shown
+from collage_engine.support.errors import UsageError, displayable
 from collage_engine.trials.contender import COLLAGE, Contender
 from collage_engine.wording.sentences import refusal_text
 
@@ -54,7 +54,7 @@ def unmeasured_choices(
         on_host: operators that are pinned there.
     """
     defaults = [source for source in menu.sources if not source.instance.config]
-    found = [
+    choices = [
         _user_placement(graph, menu, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
@@ -62,8 +62,8 @@ def unmeasured_choices(
     if on_host:
         defaults = [without_pinned(graph, source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
-        found.append(_greedy_contender(graph, [*defaults, *hosts]))
-    return [*found, *_whole_models(graph, menu)]
+        choices.append(_greedy_contender(graph, [*defaults, *hosts]))
+    return [*choices, *_whole_models(graph, menu)]
 
 
 def _refused(graph: DataflowGraph, source: CandidateSource) -> str | None:
@@ -140,13 +140,13 @@ def _greedy(graph: DataflowGraph, menu: Menu) -> list[Contender]:
 
 def _greedy_contender(graph: DataflowGraph, order: Sequence[CandidateSource]) -> Contender:
     name = "greedy " + " → ".join(source.instance.id for source in order)
-    found = greedy(graph, order)
-    if found.uncovered:
-        node = graph.nodes[found.uncovered[0]]
+    greedy_cover = greedy(graph, order)
+    if greedy_cover.uncovered:
+        node = graph.nodes[greedy_cover.uncovered[0]]
         return Contender(name=name, kind="greedy", reason=f"none of them takes {node.op}")
     cover = tuple(
         make_candidate(graph, p.source.instance, p.operators, rule="greedy")
-        for p in found.partitions
+        for p in greedy_cover.partitions
     )
     return Contender(name=name, kind="greedy", cover=cover)
 
@@ -161,16 +161,17 @@ def check_placements(
     Raises:
         UsageError: a placement names a node that the model has not, or an unknown toolchain.
     """
-    known = {name.lower() for name in folded} | {
+    names = {name.lower() for name in folded} | {
         name.lower() for node in graph.nodes for name in node.onnx_nodes
     }
     for wanted in settings.placements:
         for node, toolchain in wanted.items():
-            if node.lower() not in known:
-                raise UsageError(f"--placement: the model has no node {shown(node)!r}")
+            if node.lower() not in names:
+                raise UsageError(f"--placement: the model has no node {displayable(node)!r}")
             if toolchain.partition("[")[0] not in toolchains:
                 raise UsageError(
-                    f"--placement: {node!r} is put on {shown(toolchain)!r}, which is no toolchain; "
+                    f"--placement: {node!r} is put on {displayable(toolchain)!r}, "
+                    "which is no toolchain; "
                     f"known are {', '.join(toolchains)}"
                 )
 
@@ -217,8 +218,8 @@ def pinned_covers(graph: DataflowGraph, menu: Menu, pins: Sequence[Pin]) -> list
         menu: The toolchain instances.
         pins: The pins; a cover that breaks one of them nevertheless may not win.
     """
-    found = (pinned_cover(graph, menu, pins, [base] * len(graph)) for base in _defaults(menu))
-    return [one for one in found if one is not None]
+    covers = (pinned_cover(graph, menu, pins, [base] * len(graph)) for base in _defaults(menu))
+    return [cover for cover in covers if cover is not None]
 
 
 def pinned_cover(
@@ -262,8 +263,8 @@ def _taker(menu: Menu, pin: Pin, base: int) -> int | None:
         base: The place of the source that runs all else.
     """
 
-    def is_named(place: int) -> bool:
-        instance = menu.sources[place].instance
+    def is_named(number: int) -> bool:
+        instance = menu.sources[number].instance
         return pin.toolchain in (instance.toolchain, instance.id)
 
     if pin.kind == "never":

@@ -20,7 +20,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
 from collage_engine.records.candidate import CostTable, InModelSource
 from collage_engine.support.text import counted
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, with_eligibility
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
 from collage_engine.trials.race import Race
 
@@ -67,17 +67,17 @@ def calibrate_costs(
             costs = corrected_costs(graph, isolated, list(tried.values()))
             if costs is not None:
                 again = isolated.with_costs(costs)
-                found = again.search()
-                if not found.covers:
+                result = again.search()
+                if not result.covers:
                     control.log("on the costs within the model the search finds no placement")
                     break
-                data, searched = again, found
+                data, searched = again, result
             cover = _next_cover(searched.covers, timed.union(tried), failed)
             if cover is None or not seconds or turn == TURNS or race.clock.is_over(ends_at):
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)
-            proposed = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+            proposed = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
             trial = race.try_cover(proposed, ends_at=ends_at)
             if trial.partitions_us:
                 timed.add(_key(cover))  # one partition alone is never profiled
@@ -143,25 +143,25 @@ def corrected_costs(
             seen.setdefault(name, []).append(us)
     best_us = min((trial.profiled_us for trial in trials), default=0.0)
     moved = cache(lambda nodes: moved_bytes(graph, nodes))
-    known: dict[str, PartitionWork] = {}
+    works: dict[str, PartitionWork] = {}
     for candidate in data.candidates:
         isolated_us = data.costs.cost(candidate.id).median_us
         if best_us > 0 and isolated_us:
             weights, values = moved(candidate.nodes)
-            known[candidate.id] = PartitionWork(
+            works[candidate.id] = PartitionWork(
                 toolchain=candidate.instance.toolchain,
                 isolated_us=isolated_us,
                 weight_bytes=weights,
                 value_bytes=values,
                 share=min(1.0, isolated_us / best_us),
             )
-    seen_us = {name: statistics.median(us) for name, us in seen.items() if name in known}
+    seen_us = {name: statistics.median(us) for name, us in seen.items() if name in works}
     if not seen_us:
         return None
-    model = fit([(known[name], us) for name, us in seen_us.items()])
+    model = fit([(works[name], us) for name, us in seen_us.items()])
     times: dict[str, tuple[float, InModelSource]] = {
         name: (one.isolated_us + model.added_us(one), "predicted")
-        for name, one in known.items()
+        for name, one in works.items()
         if one.share < 1.0
     }
     return data.costs.with_in_model(times | {name: (us, "seen") for name, us in seen_us.items()})

@@ -87,7 +87,7 @@ class Contender:
         return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
-def judged(data: ProblemData, contender: Contender) -> Contender:
+def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
     """Return a contender with why it may not win, if a pin or a deployment limit says so."""
     return replace(contender, barred=data.why_barred(contender.cover))
 
@@ -149,11 +149,11 @@ class ContenderResult:
     @property
     def measured_us(self) -> float | None:
         """Return the median of the rounds' medians."""
-        known = [us for us in self.rounds_us if not math.isnan(us)]
-        return statistics.median(known) if known else None
+        timed_us = [us for us in self.rounds_us if not math.isnan(us)]
+        return statistics.median(timed_us) if timed_us else None
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
         """Return the 20th and the 80th percentile of the rounds' medians, in microseconds."""
-        known = [us for us in self.rounds_us if not math.isnan(us)]
-        return spread(known) if known else None
+        timed_us = [us for us in self.rounds_us if not math.isnan(us)]
+        return spread(timed_us) if timed_us else None

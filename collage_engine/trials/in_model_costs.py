@@ -79,9 +79,9 @@ def fit(observed: Sequence[tuple[PartitionWork, float]]) -> InModelCosts:
             one.
     """
     counts = Counter(work.toolchain for work, _ in observed)
-    known = sorted(name for name, count in counts.items() if count >= LEAST_OBSERVATIONS)
+    names = sorted(name for name, count in counts.items() if count >= LEAST_OBSERVATIONS)
     together = _solve(observed, [""])
-    separate = _solve(observed, [*known, ""])
+    separate = _solve(observed, [*names, ""])
     return InModelCosts(
         toolchains={**separate.toolchains, "": together.toolchains[""]},
         per_weight=separate.per_weight,
@@ -98,24 +98,25 @@ def _solve(observed: Sequence[tuple[PartitionWork, float]], names: Sequence[str]
     """
     from scipy.optimize import nnls  # takes 0.5 s to import
 
-    place = {name: at for at, name in enumerate(names)}
+    column = {name: at for at, name in enumerate(names)}
     rows = np.zeros((len(observed), 2 * len(names) + 2))
     wanted = np.empty(len(observed))
     for row, (work, in_model_us) in enumerate(observed):
-        at = 2 * place.get(work.toolchain, len(names) - 1)
+        at = 2 * column.get(work.toolchain, len(names) - 1)
         rest = (1.0 - work.share) / max(FLOOR_US, work.isolated_us)
         rows[row, at : at + 2] = rest, rest * work.isolated_us
         rows[row, -2:] = rest * work.weight_bytes, rest * work.value_bytes
         wanted[row] = (in_model_us - work.isolated_us) / max(FLOOR_US, work.isolated_us)
     # Bytes are large numbers beside calls: each column is solved at its own scale.
     scale = np.maximum(np.abs(rows).max(axis=0), np.finfo(float).tiny)
-    found = nnls(rows / scale, wanted)[0] / scale
+    solution = nnls(rows / scale, wanted)[0] / scale
     return InModelCosts(
         toolchains={
-            name: (float(found[2 * at]), float(found[2 * at + 1])) for name, at in place.items()
+            name: (float(solution[2 * at]), float(solution[2 * at + 1]))
+            for name, at in column.items()
         },
-        per_weight=float(found[-2]),
-        per_value=float(found[-1]),
+        per_weight=float(solution[-2]),
+        per_value=float(solution[-1]),
     )
 
 

@@ -134,10 +134,10 @@ def _plain(kernel: str) -> str:
 
 def _adding_up(times: Sequence[LayerTime], measured_us: float) -> tuple[LayerTime, ...]:
     """Return times, with the gaps before them, that add up to a whole run."""
-    sum_us, gaps_us = sum(one.us for one in times), sum(one.gap_us for one in times)
+    sum_us, gaps_us = sum(time.us for time in times), sum(time.gap_us for time in times)
     share = min(1.0, measured_us / sum_us) if sum_us > 0 else 1.0
     stretch = (measured_us - share * sum_us) / gaps_us if gaps_us > 0 else 0.0
     return tuple(
-        msgspec.structs.replace(one, us=one.us * share, gap_us=one.gap_us * stretch)
-        for one in times
+        msgspec.structs.replace(time, us=time.us * share, gap_us=time.gap_us * stretch)
+        for time in times
     )

@@ -33,7 +33,7 @@ from collage_engine.records.placement import TIE_SHARE
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.registry import title_of
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, judged
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, with_eligibility
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
@@ -70,7 +70,7 @@ def try_mixes(
     graph = model.graph
     groups = groups_of(graph)
     taken = _taken(groups, menu, data, _alone_us(race))
-    able = menu.target.kind == "cpu" and not race.runner.bench.one_loaded
+    able = menu.target.kind == "cpu" and not race.runner.bench.exclusive
     if not able or len(taken) < 2 or race.leader is None:
         return data
     seconds = race.clock.for_step_s
@@ -80,8 +80,8 @@ def try_mixes(
     began = time.monotonic()
 
     def candidate(name: str, operators: OperatorGroup) -> Candidate:
-        known = taken[name].get(operators)
-        return known or make_candidate(model.graph, menu.instances[name], operators, rule="mix")
+        earlier = taken[name].get(operators)
+        return earlier or make_candidate(model.graph, menu.instances[name], operators, rule="mix")
 
     with control.stage("mixes") as report:
         run = _profiling(list(taken), data, race, began + seconds, report)
@@ -89,12 +89,12 @@ def try_mixes(
             groups, taken, run, lambda: time.monotonic() >= began + STEP_SHARE * seconds
         )
         suggested = (
-            judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+            with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
             for cover in suggested_mixes(us, _alone_us(race), graph, candidate)
         )
-        mixes = [one for one in suggested if one.eligible]
+        mixes = [contender for contender in suggested if contender.eligible]
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
-        modules = {one.key for one in mixes}
+        modules = {mix.key for mix in mixes}
         ran = [r for r in race.standings.results() if r.contender.key in modules and r.measured_us]
         report.detail = f"{counted(len(groups), 'group')} of operators"
         if not ran:
@@ -133,9 +133,9 @@ def _taken(
 def _alone_us(race: Race) -> dict[str, float]:
     """Return what each toolchain takes alone on the whole model, in µs by instance id."""
     return {
-        one.contender.cover[0].instance.id: one.measured_us
-        for one in race.standings.results()
-        if len(one.contender.cover) == 1 and one.contender.eligible and one.measured_us
+        result.contender.cover[0].instance.id: result.measured_us
+        for result in race.standings.results()
+        if len(result.contender.cover) == 1 and result.contender.eligible and result.measured_us
     }
 
 
@@ -148,7 +148,7 @@ def _profiling(
         title = title_of(name)
         now = f"what each group of operators takes on {title}, inside the model"
         report.progress(names.index(name), len(names), now)
-        contender = judged(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+        contender = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
         return race.try_cover(contender, ends_at=ends_at)
 
     return run
@@ -196,9 +196,9 @@ def profile_groups(
             break  # there is no time for another one
         for group, candidate in zip(groups, cover, strict=True):
             if candidate.id in trial.partitions_us:
-                known, name = us.setdefault(group, {}), candidate.instance.id
+                by_instance, name = us.setdefault(group, {}), candidate.instance.id
                 seen_us = trial.partitions_us[candidate.id]
-                known[name] = min(seen_us, known.get(name, math.inf))
+                by_instance[name] = min(seen_us, by_instance.get(name, math.inf))
     return us
 
 
@@ -210,7 +210,7 @@ def suggested_mixes(
 ) -> list[Cover]:
     """Return the mixes that could beat the fastest toolchain alone, the most promising first.
 
-    By their groups' times, launches and hand-overs left out, they are faster by more than a tie.
+    By their groups' times, launches and transitions left out, they are faster by more than a tie.
 
     Args:
         us: What groups took inside the model.
@@ -231,7 +231,7 @@ def suggested_mixes(
         return tuple(candidate(str(name), tuple(members(bits))) for name, bits in regions)
 
     sum_us = sum(least_us.values())
-    found = [  # the merged one first: it has fewer hand-overs
+    mixes = [  # the merged one first: it has fewer transitions
         (sum_us, merged(fastest)),
         (sum_us, tuple(candidate(name, group) for group, name in fastest.items())),
     ]
@@ -246,9 +246,9 @@ def suggested_mixes(
         saved = {group: share * of[base] - least_us[group] for group, of in us.items()}
         worth = {g for g in us if saved[g] > max(FLOOR_US, TIE_SHARE * base_us)}
         chosen = {group: fastest[group] if group in worth else base for group in us}
-        found.append((base_us - sum(saved[group] for group in worth), merged(chosen)))
+        mixes.append((base_us - sum(saved[group] for group in worth), merged(chosen)))
     promising: dict[frozenset[str], Cover] = {}
-    for expected_us, cover in sorted(found, key=lambda one: one[0]):
+    for expected_us, cover in sorted(mixes, key=lambda one: one[0]):
         if expected_us <= limit_us and len(cover) > 1:
             promising.setdefault(frozenset(part.id for part in cover), cover)
     return list(promising.values())

@@ -139,7 +139,7 @@ class TrialBench:
         start_worker: Makes a process; tests give another one.
         faults: Which toolchains crashed or hung in this run.
         left_s: Returns the seconds that the run has left: who takes too much of them is out.
-        one_loaded: Whether several placements would take too much memory together.
+        exclusive: Whether several placements would take too much memory together.
     """
 
     def __init__(
@@ -171,9 +171,9 @@ class TrialBench:
         self.bounds = dict(samples[0].bounds)
         self.unchecked = samples[0].unchecked
         self.tolerance = tolerance
-        self.one_loaded = model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
+        self.exclusive = model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
         self.settings = settings or TrialSettings()
-        if self.one_loaded:
+        if self.exclusive:
             # Each round follows loading, so that it is longer and begins with a longer warm-up.
             self.settings = replace(self.settings, warm_s=LONG_ROUND_S, round_s=LONG_ROUND_S)
         self.cancelled = cancelled or Event()
@@ -182,10 +182,10 @@ class TrialBench:
         self.left_s = left_s
         self._holder: PlacementProcess | None = None
 
-    def make_room_for(self, process: PlacementProcess | None) -> None:
+    def evict_others(self, process: PlacementProcess | None) -> None:
         """Where one placement may be loaded, unload it for another one or for nobody."""
         before, self._holder = self._holder, process
-        if self.one_loaded and before is not None and before is not process:
+        if self.exclusive and before is not None and before is not process:
             before.rest()
 
 
@@ -254,7 +254,7 @@ class PlacementProcess:
             Cancelled: the user stopped it.
         """
         bench, model = self._bench, self._bench.model.record
-        bench.make_room_for(None)
+        bench.evict_others(None)
         request = BuildCover(
             model=model.path,
             shapes=dict(model.shapes),
@@ -361,7 +361,7 @@ class PlacementProcess:
 
     def _start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the process, in which nothing is loaded yet."""
-        self._bench.make_room_for(self)
+        self._bench.evict_others(self)
         own = self.built.environment if self.built else {}
         self._worker = self._bench.start_worker(
             TRIAL_JOB,
@@ -509,10 +509,10 @@ class PlacementProcess:
         assert worker is not None
 
         def load() -> OutputErrors:
-            found: OutputErrors = worker.call(
+            errors: OutputErrors = worker.call(
                 opening, self._limit_s(), cancelled or self._bench.cancelled
             )
-            return found
+            return errors
 
         return call_again(load)
 

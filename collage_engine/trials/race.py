@@ -327,7 +327,7 @@ class Race:
         needs_s = COMMON_ROUNDS * sum(entry.round_s for entry in near) + self.clock.last_steps_s
         needs_s += self.clock.load_s * len(near)
         # Where one is loaded at a time, each round was in a process of its own already.
-        if len(near) > 1 and not self.runner.bench.one_loaded and needs_s < self.clock.left_s:
+        if len(near) > 1 and not self.runner.bench.exclusive and needs_s < self.clock.left_s:
             self._load_again(near)
             self._run_last_rounds(on_progress)
         winner = self.standings.choose()

@@ -99,7 +99,7 @@ class TrialRunner:
         builder = self._builder or self.bench.start_worker(BUILD_JOB, name="collage-build")
         self._builder = builder
         in_time = self._until(is_over, process, lambda flag: process.build(builder, flag))
-        if self.bench.one_loaded:
+        if self.bench.exclusive:
             self.end_builder()  # what it holds is as large as a placement
         return in_time
 

@@ -112,7 +112,7 @@ class RaceResult:
         """Return the microseconds of each partition of the winner; empty: it was not profiled."""
         built, layers = self.winner.built, self.winner.layers
         known = range(len(built.parts)) if built is not None and layers else ()
-        return {k: sum(one.us for one in layers if one.partition == k) for k in known}
+        return {k: sum(layer.us for layer in layers if layer.partition == k) for k in known}
 
     @property
     def named(self) -> str:
@@ -268,7 +268,9 @@ class Standings:
             return able
         barred = [entry.process for entry in self.entries if entry.process.over_memory]
         if barred:
-            reasons = "; ".join(f"{one.contender.title}: {one.over_memory}" for one in barred)
+            reasons = "; ".join(
+                f"{contender.contender.title}: {contender.over_memory}" for contender in barred
+            )
             raise InfeasibleError(f"no placement keeps to the limit on memory ({reasons})")
         reasons = "; ".join(self.failures())
         raise ToolchainError(f"no placement could be built with right numbers ({reasons})")
@@ -318,14 +320,15 @@ class Standings:
             winner: What :meth:`choose` chose, timed in a fresh process or not.
         """
         results = self.results()
-        ours = next(one for one in results if one.contender.key == winner.contender.key)
+        ours = next(result for result in results if result.contender.key == winner.contender.key)
         return RaceResult(
             results=results,
             winner=replace(self.result_of(winner), contender=ours.contender, names=ours.names),
             tied=tuple(
-                one.contender.name
-                for one in results
-                if one is not ours and is_as_fast(self._entries.get(one.contender.key), winner)
+                result.contender.name
+                for result in results
+                if result is not ours
+                and is_as_fast(self._entries.get(result.contender.key), winner)
             ),
             fresh=bool(winner.fresh_us),
         )

@@ -205,12 +205,12 @@ class TrialJob:
             results = [with_texts(models[0](sample))]
         self._model = models[0]
         self._memory.loaded()
-        found = [_errors(request, request.sample, outputs) for outputs in results]
+        errors = [_errors(request, request.sample, outputs) for outputs in results]
         for folder in request.more:
             outputs = self._on(_values(folder, "inputs", request.inputs))
-            found.append(_errors(request, folder, outputs))
+            errors.append(_errors(request, folder, outputs))
         self._note_other(sample)
-        return _worst_of(found)
+        return _worst_of(errors)
 
     def _bound_call(self, model: Model) -> Callable[[], Any]:
         """Return what runs a model on the sample; it returns once a device is done, too."""
@@ -417,8 +417,8 @@ def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
     return OutputErrors(
         by_output={
             name: (
-                max(found[name][0] for found in samples),
-                max(found[name][1] for found in samples),
+                max(sample[name][0] for sample in samples),
+                max(sample[name][1] for sample in samples),
             )
             for name in samples[0]
         },
@@ -470,9 +470,9 @@ class MemoryWatch:
     def seen(self) -> MemorySeen:
         """Return the sizes that were noted, and the peak since the module was loaded."""
         now = status_bytes("VmHWM")
-        known = [size for size in (now, self._load_peak) if size is not None]
+        sizes = [size for size in (now, self._load_peak) if size is not None]
         return MemorySeen(
-            peak_bytes=max(known, default=None),
+            peak_bytes=max(sizes, default=None),
             base_bytes=self.base,
             load_peak_bytes=self._load_peak,
             run_peak_bytes=now if self._reset else None,

@@ -54,9 +54,9 @@ def why_rows(answer: ExplainAnswer) -> list[WhyRow]:
         answer: The engine's explanation; it lists every candidate.
     """
     best: dict[tuple[str, bool], Alternative] = {}
-    for each in answer.alternatives:
-        name = each.toolchain.partition("[")[0]
-        best.setdefault((name, each.status == "chosen"), each)
+    for alternative in answer.alternatives:
+        name = alternative.toolchain.partition("[")[0]
+        best.setdefault((name, alternative.status == "chosen"), alternative)
     return [
         WhyRow(
             toolchain=toolchain_title(each.toolchain),

@@ -101,16 +101,16 @@ def fact_lines(facts: Iterable[Fact], groups: Sequence[str]) -> list[str]:
 def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
     """Return one fact for each limit on what is deployed: whether it holds, and its price."""
     return [
-        Fact("Limits", each.text, _verdict(each.state, None, each.reason), each.reason or "")
-        for each in limits
+        Fact("Limits", limit.text, _verdict(limit.state, None, limit.reason), limit.reason or "")
+        for limit in limits
     ]
 
 
 def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
     """Return one fact for each pin: whether it is honoured, and its price."""
     return [
-        Fact("Pins", each.pin, _verdict(each.state, each.price_us, each.reason), each.reason or "")
-        for each in pins
+        Fact("Pins", pin.pin, _verdict(pin.state, pin.price_us, pin.reason), pin.reason or "")
+        for pin in pins
     ]
 
 
@@ -123,7 +123,7 @@ def placement_facts(placement: Placement) -> list[Fact]:
             Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
         )
     if placement.conversions:
-        times = [each.us for each in placement.conversions if each.us is not None]
+        times = [conversion.us for conversion in placement.conversions if conversion.us is not None]
         took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
         value = f"{len(placement.conversions)}, {took} in all"
         facts.append(Fact("Formats", "conversions of values", value))
@@ -165,8 +165,8 @@ def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
 def nan_losses_text(placement: Placement, title_of: Callable[[str], str] = toolchain_title) -> str:
     """Return what of a placement does not hand on NaN: ``Relu on OpenVINO (12 nodes)``."""
     return ", ".join(
-        f"{one.operator} on {title_of(one.toolchain)} ({counted(one.nodes, 'node')})"
-        for one in placement.nan_losses
+        f"{loss.operator} on {title_of(loss.toolchain)} ({counted(loss.nodes, 'node')})"
+        for loss in placement.nan_losses
     )
 
 
@@ -198,15 +198,15 @@ def _promise(about: Accuracy, placement: Placement | None) -> list[Fact]:
     reduced = placement is not None and any(p.precision != FLOAT32 for p in placement.partitions)
     rounded = sum(product.rounded for product in about.products)
     # What was not run may be faster.
-    all_ran = about.tried and all(one.max_rel_error is not None for one in about.tried)
+    all_ran = about.tried and all(trial.max_rel_error is not None for trial in about.tried)
     facts = []
     if about.products:
         count = f"{rounded} of {len(about.products)}"
         facts.append(_accuracy("products that may be rounded", count))
     if about.tried:
         count = counted(len(about.tried), "whole model")
-        found = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
-        facts.append(_accuracy("tried with products rounded", f"{count}{found}"))
+        clause = "; none is faster and keeps the tolerance" if all_ran and not reduced else ""
+        facts.append(_accuracy("tried with products rounded", f"{count}{clause}"))
     kept = f"{about.tolerance:g}, kept on {inputs_text(about.samples)}"
     facts.append(_accuracy("tolerance", kept))
     full = about.float32_us

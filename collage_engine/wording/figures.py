@@ -68,8 +68,8 @@ def partition_sum_us(placement: Placement) -> float | None:
     None where a partition has no cost: a part of a sum is no sum.
     """
     costs = [part.estimated_us for part in placement.partitions]
-    known = [us for us in costs if us is not None]
-    return sum(known) if known and len(known) == len(costs) else None
+    known_us = [us for us in costs if us is not None]
+    return sum(known_us) if known_us and len(known_us) == len(costs) else None
 
 
 def partition_sum_text(placement: Placement) -> str:
@@ -176,17 +176,17 @@ def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
     return placement is not None and base.is_of(placement)
 
 
-def speed_text(found: Difference, other: str) -> str:
+def speed_text(delta: Difference, other: str) -> str:
     """Return ``3.3 times faster than TVM only``, or by how many per cent where that is little.
 
     Args:
-        found: How two latencies differ.
+        delta: How two latencies differ.
         other: What the second is the latency of.
     """
-    if not found.is_decided:
-        why = "not decided on this machine now" if found.state == "tied" else found.text
+    if not delta.is_decided:
+        why = "not decided on this machine now" if delta.state == "tied" else delta.text
         return f"{other}: {why}"
-    us, other_us = found.us, found.other_us
+    us, other_us = delta.us, delta.other_us
     factor = max(us, other_us) / min(us, other_us)
     if factor >= TIMES_FROM:
         by = f"{significant(factor, 2)} times"
@@ -206,20 +206,20 @@ def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = 
     took = latency_text(placement).removesuffix(" measured")
     texts = [f"{_runs_on(placement)}, {took}"]
     best = None if run is None else best_baseline(run, placement)
-    found = difference(placement, run, best)
+    delta = difference(placement, run, best)
     if run is not None and best is None and run.rivals:
-        found = difference(placement, run, run.rivals[0])  # as a quick confirmation compares
-        if found is not None and found.in_common:
-            name = f"{_runs_on(run.rivals[0])} ({time_text(found.other_us)})"
-            texts.append(speed_text(found, name))
-    elif run is not None and best is not None and found is not None:
-        name = f"{baseline_title(best)} ({time_text(found.other_us)})"
-        if best.kind == "whole-model" and found.is_decided:
+        delta = difference(placement, run, run.rivals[0])  # as a quick confirmation compares
+        if delta is not None and delta.in_common:
+            name = f"{_runs_on(run.rivals[0])} ({time_text(delta.other_us)})"
+            texts.append(speed_text(delta, name))
+    elif run is not None and best is not None and delta is not None:
+        name = f"{baseline_title(best)} ({time_text(delta.other_us)})"
+        if best.kind == "whole-model" and delta.is_decided:
             single = [base for base in run.baselines if base.kind == "whole-model"]
             is_single = any(_is_itself(base, run, placement) for base in single)
-            rank = "the next" if is_single and found.us < found.other_us else "the best alone"
-            name = f"{toolchain_title(best.name)} ({time_text(found.other_us)}), {rank}"
-        texts.append(speed_text(found, name))
+            rank = "the next" if is_single and delta.us < delta.other_us else "the best alone"
+            name = f"{toolchain_title(best.name)} ({time_text(delta.other_us)}), {rank}"
+        texts.append(speed_text(delta, name))
     if run is not None:
         texts.append(untimed_text(run, earlier))
     return " · ".join(filter(None, texts))
@@ -392,20 +392,20 @@ def verdict_sentence(run: Run) -> str:
 
 def why_not_found(run: Run) -> str:
     """Return why a run exports a baseline and not the best placement that the search found."""
-    found, chosen = run.best_found(), run.placement
+    best, chosen = run.best_found(), run.placement
     if run.winner == "collage" or chosen is None or run.of_profile:
         return ""
-    if found is None and run.unmeasured is not None and run.unmeasured.contenders:
+    if best is None and run.unmeasured is not None and run.unmeasured.contenders:
         return "No other placement of the search was timed."
-    if found is None:
+    if best is None:
         return "The search found no other placement."
-    who = f"The best placement of the search ({toolchains_text(found)})"
-    if found.measured_us is None:
-        return f"{who} was not measured end to end; it is {latency_text(found)}."
-    us = time_text(found.measured_us)
+    who = f"The best placement of the search ({toolchains_text(best)})"
+    if best.measured_us is None:
+        return f"{who} was not measured end to end; it is {latency_text(best)}."
+    us = time_text(best.measured_us)
     if "collage" in run.tied:
         return f"{who} takes {us}: a tie, and {winner_title(run)} is simpler."
-    against = against_text(found.measured_us, chosen.measured_us, winner_title(run))
+    against = against_text(best.measured_us, chosen.measured_us, winner_title(run))
     return f"{who} takes {us}, {against}."
 
 
@@ -417,9 +417,9 @@ def measured_share(counts: CandidateCounts) -> float:
 
     Where the best cover was measured throughout, none of the others could.
     """
-    known = counts.measured + counts.from_store
-    matter = known + counts.unreached
-    return known / matter if matter else 1.0
+    count = counts.measured + counts.from_store
+    matter = count + counts.unreached
+    return count / matter if matter else 1.0
 
 
 def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
@@ -455,9 +455,9 @@ def few_measured_sentence(run: Run) -> str:
     counts = run.candidates
     if was_wanted_quickly(run) or not counts.distinct or measured_share(counts) >= FEW_MEASURED:
         return ""
-    known = counts.measured + counts.from_store
+    count = counts.measured + counts.from_store
     return (
-        f"Only {number_text(known)} of {number_text(counts.distinct)} distinct candidates were "
+        f"Only {number_text(count)} of {number_text(counts.distinct)} distinct candidates were "
         "measured: a faster mix may be among the others. A larger budget measures more."
     )
 
@@ -599,8 +599,12 @@ def clocks_text(states: Sequence[MachineState]) -> str:
 
 def round_trip_text(states: Sequence[MachineState]) -> str:
     """Return what a cache line takes between two cores and back; empty where it is not known."""
-    known = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
-    return f"{known[0]:,.0f} ns for a cache line between two cores and back" if known else ""
+    round_trips = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
+    return (
+        f"{round_trips[0]:,.0f} ns for a cache line between two cores and back"
+        if round_trips
+        else ""
+    )
 
 
 def load_text(states: Sequence[MachineState]) -> str:
@@ -643,7 +647,7 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         for state in run.toolchains
         if state.available and state.version
     )
-    found = [
+    rows = [
         ("machine", run.measured_on),
         ("device", run.device or run.target),
         ("threads", threads_text(run)),
@@ -656,4 +660,4 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("load", load_text(run.machine)),
         ("versions", versions),
     ]
-    return [(name, value) for name, value in found if value]
+    return [(name, value) for name, value in rows if value]

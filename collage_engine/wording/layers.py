@@ -211,10 +211,12 @@ def left_to_win(
     timed = [part for part in layered.partitions if part.in_place_us is not None]
     dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))[:MOST_PARTS]
     known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
-    for each in candidates:
-        taken = known.get(frozenset(each.nodes))
-        if taken is not None and each.cost.us is not None:
-            taken[each.instance.id] = min(each.cost.us, taken.get(each.instance.id, math.inf))
+    for candidate in candidates:
+        taken = known.get(frozenset(candidate.nodes))
+        if taken is not None and candidate.cost.us is not None:
+            taken[candidate.instance.id] = min(
+                candidate.cost.us, taken.get(candidate.instance.id, math.inf)
+            )
     for other in others:
         for found in placement_differences(layered, by_layer(other)) if other.layers else ():
             if found.operators in known:  # it was timed in the model, as the placement was

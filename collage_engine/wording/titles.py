@@ -30,20 +30,20 @@ _learned: dict[str, ToolchainState] = {}
 """The record that says how a toolchain looks, by the toolchain's name."""
 
 
-def learn(states: Iterable[ToolchainState]) -> None:
+def register_toolchains(states: Iterable[ToolchainState]) -> None:
     """Draw these toolchains from now on as their records say.
 
     A record of an older engine, without a colour, replaces none that has one.
     """
     for state in states:
         if state.colour or state.name not in _learned:
-            _learned[state.name] = with_look(state)
+            _learned[state.name] = with_style(state)
 
 
 def toolchain_state(name: str) -> ToolchainState:
     """Return what is known of a toolchain or of an instance id (``name[option=value]``)."""
     base = name.split("[", 1)[0]
-    return _learned.get(base) or with_look(ToolchainState(name=base, available=False))
+    return _learned.get(base) or with_style(ToolchainState(name=base, available=False))
 
 
 def toolchain_title(name: str | None) -> str:
@@ -56,7 +56,7 @@ def toolchain_title(name: str | None) -> str:
     return instance_title(name, learned) if name else "not placed"
 
 
-def with_look(state: ToolchainState) -> ToolchainState:
+def with_style(state: ToolchainState) -> ToolchainState:
     """Return a record, which may come from a file, with what it lacks or what cannot be drawn.
 
     The colour is one of 360 hues in three lightnesses, on all of which black or white text is

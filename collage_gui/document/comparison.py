@@ -120,5 +120,5 @@ class ReferenceComparison(QObject):
 
     def is_decided(self) -> bool:
         """Tell whether measurements tell the shown placement from the reference, if it has any."""
-        found = self.difference()
-        return found is None or found.is_decided
+        delta = self.difference()
+        return delta is None or delta.is_decided

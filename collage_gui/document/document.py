@@ -165,7 +165,7 @@ class Document(QObject):
         model = self._model_file()
         if model is None:
             return
-        choices = tuple(each.choice for each in self.shapes.entries)
+        choices = tuple(entry.choice for entry in self.shapes.entries)
         if choices:  # the file changed, and what it is placed for did not
             again = protocol.ShapesOpen(model=model, choices=choices)
             self.requests.send(again, self._shapes_arrived, topic="open")
@@ -355,7 +355,7 @@ class Document(QObject):
         self.questions.stop()
         self.costs.stop()
         self.requests.drop_all()
-        handles = {self.handle, *(each.document for each in self.shapes.entries)} - {""}
+        handles = {self.handle, *(entry.document for entry in self.shapes.entries)} - {""}
         for handle in sorted(handles) if self.handle else ():
             self.requests.send(protocol.DocumentClose(document=handle), failed=lambda reason: None)
 

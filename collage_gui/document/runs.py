@@ -12,7 +12,7 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.records import protocol
 from collage_engine.records.placement import Placement, Run
-from collage_engine.wording.titles import baseline_title, learn
+from collage_engine.wording.titles import baseline_title, register_toolchains
 from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.shown import Shown, ShownPlacement, same_placement
@@ -75,8 +75,8 @@ class Runs(QObject):
 
     def find(self, run: str | None) -> Run | None:
         """Return the run with this id; a finished one rather than what it found on the way."""
-        known = [*self.all, *filter(None, [self.provisional])]
-        return next((each for each in known if each.id == run), None)
+        runs = [*self.all, *filter(None, [self.provisional])]
+        return next((each for each in runs if each.id == run), None)
 
     def title_of(self, run: Run) -> str:
         """Return a run's name, or its number among the runs."""
@@ -160,8 +160,8 @@ class Runs(QObject):
             if run.placement is not None and _confirmed(run.placement, placement):
                 self.show(run.id, under)
                 return True
-            found = run.best_found()
-            if found is not None and _confirmed(found, placement):
+            best = run.best_found()
+            if best is not None and _confirmed(best, placement):
                 self.show(run.id, under, found=True)
                 return True
             same = next((b for b in run.baselines if b.measured_us and b.is_of(placement)), None)
@@ -211,10 +211,10 @@ class Runs(QObject):
     def _take(self, answer: protocol.RunsAnswer) -> None:
         self.all = list(answer.runs)
         for run in self.all:
-            learn(run.toolchains)
+            register_toolchains(run.toolchains)
         self.changed.emit()
 
 
-def _confirmed(known: Placement, placement: Placement) -> bool:
+def _confirmed(earlier: Placement, placement: Placement) -> bool:
     """Tells whether a run's placement was measured and is the same as another one."""
-    return known.measured_us is not None and same_placement(known, placement)
+    return earlier.measured_us is not None and same_placement(earlier, placement)

@@ -82,7 +82,7 @@ class Shapes(QObject):
     def shown(self) -> protocol.ShapeEntry | None:
         """Returns the shape that the window shows; None where the document is for one shape."""
         handle = self._requests.handle
-        return next((each for each in self.entries if each.document == handle), None)
+        return next((entry for entry in self.entries if entry.document == handle), None)
 
     @property
     def place(self) -> tuple[int, int]:
@@ -97,7 +97,7 @@ class Shapes(QObject):
             run: Stands in where the shapes are not open: a run knows those placed with it.
         """
         if self.several:
-            return [each.row for each in self.entries if each.row is not None]
+            return [entry.row for entry in self.entries if entry.row is not None]
         return list(run.shapes) if run is not None else []
 
     # -- opening -----------------------------------------------------------------------
@@ -156,7 +156,7 @@ class Shapes(QObject):
 
         params = protocol.ShapesOpen(
             document=self._requests.handle,
-            choices=tuple(each.choice for each in self.entries),
+            choices=tuple(entry.choice for entry in self.entries),
         )
         self._requests.send(params, arrived, failed, topic="shapes")
 

@@ -202,7 +202,7 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
     Raises:
         OSError: The file cannot be written.
     """
-    crossing = [each.hand_over for each in picture.crossings]
+    crossing = [each.transition for each in picture.crossings]
     text = render(
         picture.scene, picture.styles, picture.legend, picture.outlines, title, dark, crossing
     )

@@ -14,10 +14,10 @@ from collage_engine.drawing.groups import (
     partition_groups,
     partitions_help,
 )
-from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import Scene, outlines
+from collage_engine.drawing.transitions import transitions
 from collage_engine.wording.layers import by_layer, placement_differences
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
@@ -390,7 +390,7 @@ class PictureController(QObject):
         total_us = sum(colouring.costs_us)
         costs = zip(colouring.partitions, colouring.costs_us, strict=False)
         shares = {p.id: us / (total_us or 1.0) for p, us in costs}
-        parts, crossing = outlines(picture.scene, placement), hand_overs(picture.scene, placement)
+        parts, crossing = outlines(picture.scene, placement), transitions(picture.scene, placement)
         picture.set_colours(styles, legend, parts, shares, crossing)
 
     def _roundings(self, shown: Shown | None) -> dict[int, OperatorRounding]:
@@ -513,7 +513,7 @@ class PictureController(QObject):
         assert self.drawn is not None
         styles = self.drawn.styles
         use = {
-            "hand-over": bool(self.drawn.crossings),
+            "transition": bool(self.drawn.crossings),
             "expected": any(style.dashed for style in styles),
             "pin": pinned,
             "measured now": bool(self._measured_now),

@@ -75,7 +75,7 @@ class RunQueue(QObject):
             self.changed.emit()
 
     def _running(self) -> Document | None:
-        return next((each for each in self._documents if each.running), None)
+        return next((document for document in self._documents if document.running), None)
 
     def _start_next(self) -> None:
         if self._waiting and self._running() is None:

@@ -59,14 +59,18 @@ class ShapesDialog(QDialog):
         form = QFormLayout()
         self.fields: dict[str, QLineEdit] = {}
         for name, inputs in left_open.dimensions.items():
-            sizes = dict.fromkeys(str(each.dims[name]) for each in choices if name in each.dims)
+            sizes = dict.fromkeys(
+                str(choice.dims[name]) for choice in choices if name in choice.dims
+            )
             field = QLineEdit(", ".join(sizes) or "1", placeholderText="1, 4, 16")
             tip = plain_tip(f"A dimension of {', '.join(inputs)}")
             self.fields[name] = form_row(form, name, field, f"dimension-{name}", tip)
             field.textChanged.connect(self._check)
         self.inputs: dict[str, QLineEdit] = {}
         for name, example in left_open.inputs.items():
-            now = next((each.shapes[name] for each in choices if name in each.shapes), example)
+            now = next(
+                (choice.shapes[name] for choice in choices if name in choice.shapes), example
+            )
             field = QLineEdit(", ".join(map(str, now)), placeholderText="1, 3, 224, 224")
             self.inputs[name] = form_row(form, name, field, f"input-{name}", ABOUT_INPUT)
             field.textChanged.connect(self._check)
@@ -110,7 +114,7 @@ class ShapesDialog(QDialog):
             text = str(error).removeprefix("--dim: ")
             self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
         else:
-            names = [each.text for each in self.choices]
+            names = [choice.text for choice in self.choices]
             shown = ", ".join(names[:NAMED])
             more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
             self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
@@ -176,7 +180,7 @@ class ShapesController:
             refusal: What the user is told who gives none; empty where there is no need of them.
         """
         shapes = self._document.shapes
-        choices = [each.choice for each in shapes.entries]
+        choices = [entry.choice for entry in shapes.entries]
         dialog = self.dialog = ShapesDialog(left_open, choices, shapes.others, self._parent)
 
         def accepted() -> None:

@@ -169,9 +169,9 @@ class SplitController(QObject):
         other_run = document.runs.find(compared.run)
         other = compared.placement
         texts = [latency_text(other)]
-        found = document.comparison.difference()
-        if found is not None:
-            back = Difference(found.other_us, found.us, found.state)
+        delta = document.comparison.difference()
+        if delta is not None:
+            back = Difference(delta.other_us, delta.us, delta.state)
             texts.append(speed_text(back, now.title))
         if run is not None and other_run is not None and other_run is not run:
             drift = drift_text(other_run, run, "")

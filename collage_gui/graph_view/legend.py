@@ -17,14 +17,14 @@ from collage_gui.theme import UNIT, Colours
 from collage_gui.widgets import plain_tip
 
 MARKS = {
-    "hand-over": "hand-over",
+    "transition": "transition",
     "expected": "expected, not confirmed",
     "pin": "pinned",
     "measured now": "being measured",
 }
 """Marks of the picture that the legend explains, where they occur."""
 ABOUT_MARKS = {
-    "hand-over": "A value passes to another toolchain, format or device: its size, the conversion "
+    "transition": "A value passes to another toolchain, format or device: its size, the conversion "
     "and its cost stand beside the arrow.",
     "expected": "Dashed boxes belong to a placement that no run has confirmed yet.",
     "pin": "A pin demands or forbids something here.",
@@ -38,7 +38,7 @@ BETWEEN = 4 * "&nbsp;" + " "
 def _paint_mark(mark: str, c: Colours, painter: QPainter, area: QRectF) -> None:
     """Paint a sample of a mark."""
     text = QColor(c.text)
-    if mark == "hand-over":
+    if mark == "transition":
         middle, right = area.center().y(), area.right()
         painter.setPen(QPen(text, 2))
         painter.drawLine(QPointF(area.left(), middle), QPointF(right - 6, middle))

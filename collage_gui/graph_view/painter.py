@@ -191,41 +191,43 @@ class Painting:
         painter.restore()
 
     def _crossings(self) -> None:
-        """Paint hand-overs between toolchains, formats or devices as heavy arrows."""
+        """Paint transitions between toolchains, formats or devices as heavy arrows."""
         painter, far = self.painter, self.far
-        touching = [each for each in self.picture.crossings if each.bounds.intersects(self.area)]
+        touching = [
+            crossing for crossing in self.picture.crossings if crossing.bounds.intersects(self.area)
+        ]
         if not touching:
             return
         colour = QColor(self.colours.text)
         pen = QPen(colour, 1.6 if far else 2.2)
         pen.setCosmetic(far)
         painter.setPen(pen)
-        painter.drawLines([line for each in touching for line in each.lines])
+        painter.drawLines([line for border in touching for line in border.lines])
         if not far:
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(colour)
-            for each in touching:
-                painter.drawPolygon(each.head)
+            for border in touching:
+                painter.drawPolygon(border.head)
 
     def _crossing_labels(self) -> None:
-        """Paints the bytes, conversion and cost of each hand-over beside its arrow."""
+        """Paints the bytes, conversion and cost of each transition beside its arrow."""
         painter, c = self.painter, self.colours
         painter.setFont(self.theme.sized(10))
         metrics = painter.fontMetrics()
-        for each in self.picture.crossings:
-            if not each.bounds.intersects(self.area):
+        for crossing in self.picture.crossings:
+            if not crossing.bounds.intersects(self.area):
                 continue
-            text = each.hand_over.label
+            text = crossing.transition.label
             width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
-            left = each.label_at.x() - (width if each.on_the_left else 0)
-            place = QRectF(left, each.label_at.y() - height / 2, width, height)
+            left = crossing.label_at.x() - (width if crossing.on_the_left else 0)
+            area = QRectF(left, crossing.label_at.y() - height / 2, width, height)
             background = QColor(c.canvas)
             background.setAlpha(225)
             painter.setPen(Qt.PenStyle.NoPen)
             painter.setBrush(background)
-            painter.drawRoundedRect(place, 3, 3)
+            painter.drawRoundedRect(area, 3, 3)
             painter.setPen(QColor(c.text))
-            painter.drawText(place, Qt.AlignmentFlag.AlignCenter, text)
+            painter.drawText(area, Qt.AlignmentFlag.AlignCenter, text)
 
     def _far(self, visible: np.ndarray) -> None:
         """Paints boxes as filled rectangles, all of one colour at a time."""
@@ -377,9 +379,9 @@ class Painting:
             wide = self.painter.fontMetrics().horizontalAdvance(line)
             if area.width() < wide <= area.width() * TEXT_STEP:
                 self.painter.setFont(self.theme.sized(int(size * area.width() / wide), bold=True))
-            place = QRectF(area.left(), area.top() + number * height, area.width(), height)
+            line_area = QRectF(area.left(), area.top() + number * height, area.width(), height)
             text = self._elided(line, area.width())
-            self.painter.drawText(place, Qt.AlignmentFlag.AlignVCenter, text)
+            self.painter.drawText(line_area, Qt.AlignmentFlag.AlignVCenter, text)
 
     def _near_texts(self, box: int, style: BoxStyle, area: QRectF) -> None:
         """Paints operator and cost in the first line, shape or name in the second."""

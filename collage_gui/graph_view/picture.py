@@ -16,9 +16,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.hand_overs import HandOver, labels_on_the_left
 from collage_engine.drawing.layout import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
 from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
+from collage_engine.drawing.transitions import DrawnTransition, labels_on_the_left
 
 
 @dataclass
@@ -42,9 +42,9 @@ class Marks:
 
 @dataclass(frozen=True)
 class Crossing:
-    """A hand-over as shapes that are quick to draw."""
+    """A transition as shapes that are quick to draw."""
 
-    hand_over: HandOver
+    transition: DrawnTransition
     lines: tuple[QLineF, ...]
     head: QPolygonF
     """The arrow head, which points at the reader of the values."""
@@ -57,19 +57,19 @@ class Crossing:
     @classmethod
     def of(
         cls,
-        hand_over: HandOver,
+        transition: DrawnTransition,
         route: Sequence[tuple[float, float]],
         *,
         on_the_left: bool = False,
     ) -> Crossing:
-        """Return the shapes of a hand-over along a route; without a route there are none."""
+        """Return the shapes of a transition along a route; without a route there are none."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
         head = QPolygonF([QPointF(*p) for p in arrow_head(route, ARROW)] if lines else [])
         bounds = QPolygonF(points).boundingRect().adjusted(-ARROW - 120, -ARROW, ARROW + 120, ARROW)
         tip = points[-1] if points else QPointF()
         beside = QPointF(-ARROW if on_the_left else ARROW, -ALONG_GAP / 2)
-        return cls(hand_over, lines, head, bounds, tip + beside, on_the_left)
+        return cls(transition, lines, head, bounds, tip + beside, on_the_left)
 
 
 class Picture:
@@ -106,7 +106,7 @@ class Picture:
         """Partition → share of the placement's latency, 0…1."""
         self._bands: dict[str, tuple[list[QRectF], list[QRectF], np.ndarray]] = {}
         self.crossings: list[Crossing] = []
-        """The hand-overs between toolchains, formats or devices that have a route."""
+        """The transitions between toolchains, formats or devices that have a route."""
         self.skips = [(a, b) for a, others in scene.jumps_out.items() for b in others]
         """The edges that the layout cuts."""
 
@@ -122,7 +122,7 @@ class Picture:
         legend: list[LegendEntry],
         outlines: tuple[Outline, ...],
         shares: dict[str, float],
-        hand_overs: tuple[HandOver, ...] = (),
+        transitions: tuple[DrawnTransition, ...] = (),
     ) -> None:
         """Take new colours; the places stay.
 
@@ -131,7 +131,7 @@ class Picture:
             legend: What the colours mean.
             outlines: The partitions.
             shares: Partition → share of the placement's latency, 0…1.
-            hand_overs: What passes between toolchains, formats or devices.
+            transitions: What passes between toolchains, formats or devices.
         """
         self.styles, self.legend, self.outlines, self.shares = styles, legend, outlines, shares
         self.is_scale = any(style.filled for style in styles)
@@ -141,13 +141,13 @@ class Picture:
         self.colour_of = np.fromiter((number[s.colour] for s in styles), int, len(styles))
         self._make_bands()
         routes = self.scene.layout.routes
-        tips = [routes[each.edge][-1] if routes[each.edge] else (0.0, 0.0) for each in hand_overs]
-        left = labels_on_the_left(tips, [each.label for each in hand_overs])
+        tips = [routes[over.edge][-1] if routes[over.edge] else (0.0, 0.0) for over in transitions]
+        left = labels_on_the_left(tips, [over.label for over in transitions])
         self.crossings = [
             Crossing.of(each, routes[each.edge], on_the_left=at in left)
-            for at, each in enumerate(hand_overs)
+            for at, each in enumerate(transitions)
         ]
-        self.crossings = [each for each in self.crossings if each.lines]
+        self.crossings = [crossing for crossing in self.crossings if crossing.lines]
 
     def _make_bands(self) -> None:
         """Make partitions' tints by colour: grown boxes, bridges between them, thin routes."""

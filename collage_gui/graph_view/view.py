@@ -244,13 +244,13 @@ class GraphView(Canvas):
         return "\n".join(filter(None, lines))
 
     def _between_tip(self, where: QPointF) -> str:
-        """Return the text of the tool tip of a hand-over or of a jump."""
+        """Return the text of the tool tip of a transition or of a jump."""
         assert self.picture is not None
-        for each in self.picture.crossings:
-            if each.bounds.contains(where) and any(
-                _distance(line, where) < 6 / min(self.scale, 1.0) for line in each.lines
+        for crossing in self.picture.crossings:
+            if crossing.bounds.contains(where) and any(
+                _distance(line, where) < 6 / min(self.scale, 1.0) for line in crossing.lines
             ):
-                return each.hand_over.sentence
+                return crossing.transition.sentence
         return self._jump_tip(where)
 
     def _jump_tip(self, where: QPointF) -> str:

@@ -193,8 +193,8 @@ class Menus:
         """What the graph can be coloured by, which the toolbar has, too, and the themes."""
         for submenu in self.submenus.values():
             submenu.setToolTipsVisible(True)
-        for each in MENUS:
-            self._fill(bar.addMenu(MNEMONICS[each.title]), each, actions)
+        for menu in MENUS:
+            self._fill(bar.addMenu(MNEMONICS[menu.title]), menu, actions)
         self.fill_recent()
 
     def _fill(self, menu: QMenu, content: Menu, actions: Mapping[str, QAction]) -> None:

@@ -264,8 +264,8 @@ class Documents(QObject):
         page = self.current
         if page is None:
             return
-        known = "" if elsewhere else page.document.session_path
-        path = known or self._ask_session_path(page)
+        saved_path = "" if elsewhere else page.document.session_path
+        path = saved_path or self._ask_session_path(page)
         if path:
             self._save_to(page, path, lambda: None)
 
@@ -392,10 +392,10 @@ class Documents(QObject):
 def _state_of(path: str) -> tuple[int, int] | None:
     """Return by what a file is known to be unchanged: its number and its time."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return found.st_ino, found.st_mtime_ns
+    return status.st_ino, status.st_mtime_ns
 
 
 def closing_sentence(running: bool) -> str:

@@ -12,7 +12,7 @@ from collage_engine.records import protocol
 from collage_engine.records.event import Probing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.typed import convert
-from collage_engine.wording.titles import learn
+from collage_engine.wording.titles import register_toolchains
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.messages import Messages
@@ -113,7 +113,7 @@ class Engine(QObject):
 
     def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
         self.states = answer.toolchains
-        learn(self.states)
+        register_toolchains(self.states)
         for page in self._documents.pages:
             page.show_toolchains(self.states)
         hello = self._client.hello

@@ -65,9 +65,9 @@ class Bar:
 
 def axis_end(bars: Sequence[Bar]) -> float:
     """Return where the axis ends, so that one huge bar or whisker never squeezes the others."""
-    known = [bar for bar in bars if bar.is_known]
-    middle = statistics.median_low([bar.value or 0.0 for bar in known])
-    longest = max(bar.reach(math.inf) for bar in known)
+    known_bars = [bar for bar in bars if bar.is_known]
+    middle = statistics.median_low([bar.value or 0.0 for bar in known_bars])
+    longest = max(bar.reach(math.inf) for bar in known_bars)
     return min(longest, LONGEST * middle) if middle > 0 else longest
 
 
@@ -109,12 +109,12 @@ class BarChart(QStackedWidget):
 
     def _draw(self) -> None:
         self.setFixedHeight(self.theme.scaled(UNIT + BAR_PX * max(2, len(self.bars))))
-        known = [bar for bar in self.bars if bar.is_known]
-        if known and self.plot is None:
+        known_bars = [bar for bar in self.bars if bar.is_known]
+        if known_bars and self.plot is None:
             self.plot = self._new_plot()
             self.addWidget(self.plot)
-        self.setCurrentIndex(1 if known else 0)
-        if not known:
+        self.setCurrentIndex(1 if known_bars else 0)
+        if not known_bars:
             return
         self.plot.clear()
         self.plot.setBackground(self.theme.colours.panel)
@@ -123,19 +123,19 @@ class BarChart(QStackedWidget):
         room = max(80.0, self.width() - self._label_bars(metrics) - UNIT)
         # Where there is no room for all notes the numbers decide the scale, and each note takes
         # what room its bar leaves.
-        texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known)
+        texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known_bars)
         px = max(room / 4, room - texts - 3 * UNIT) / end
         self.plot.setXRange(0, room / px, padding=0)
         self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
         self._draw_bars(end)
-        for place, bar in enumerate(self.bars):
+        for row, bar in enumerate(self.bars):
             begin = bar.reach(end) + UNIT / px if bar.is_known else 0.0
             left_px = room - begin * px - UNIT
             # A note is cut where it has no room, figures never are.
             least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
             cut = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
             text = cut if left_px > least_px or not bar.is_known else bar.figures(end)
-            self._write(text, begin, place, bar.strong)
+            self._write(text, begin, row, bar.strong)
 
     def _new_plot(self) -> Any:
         import pyqtgraph as pg
@@ -151,9 +151,9 @@ class BarChart(QStackedWidget):
         return plot
 
     def _clicked(self, event: Any) -> None:
-        place = round(self.plot.getViewBox().mapSceneToView(event.scenePos()).y())
-        if 0 <= place < len(self.bars) and self.bars[place].key:
-            self.chosen.emit(self.bars[place].key)
+        row = round(self.plot.getViewBox().mapSceneToView(event.scenePos()).y())
+        if 0 <= row < len(self.bars) and self.bars[row].key:
+            self.chosen.emit(self.bars[row].key)
 
     def _label_bars(self, metrics: QFontMetricsF) -> float:
         """Write the labels as ticks of the axis, and return its width in pixels."""
@@ -173,11 +173,11 @@ class BarChart(QStackedWidget):
         """Draw the bars with their whiskers, as far as the axis goes."""
         import pyqtgraph as pg
 
-        colours, known = self.theme.colours, [bar for bar in self.bars if bar.is_known]
-        spans = [(bar.low or bar.value, bar.value, bar.high or bar.value) for bar in known]
+        colours, known_bars = self.theme.colours, [bar for bar in self.bars if bar.is_known]
+        spans = [(bar.low or bar.value, bar.value, bar.high or bar.value) for bar in known_bars]
         low, x, high = np.clip(np.array(spans, float), 0.0, end).T
         y = np.flatnonzero([bar.is_known for bar in self.bars])
-        brushes = [QColor(colours.text if bar.strong else bar.colour) for bar in known]
+        brushes = [QColor(colours.text if bar.strong else bar.colour) for bar in known_bars]
         self.plot.addItem(
             pg.BarGraphItem(x0=0, y=y, width=x, height=0.62, brushes=brushes, pen=None)
         )

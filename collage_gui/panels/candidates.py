@@ -177,7 +177,9 @@ class CandidatesPanel(QWidget):
             return None
         if explanation is not self._explained:
             self._explained = explanation
-            self._alternatives = {each.candidate: each for each in explanation.alternatives}
+            self._alternatives = {
+                alternative.candidate: alternative for alternative in explanation.alternatives
+            }
         return self._alternatives.get(row.id)
 
     def _price(self, row: CandidateRecord) -> float | None:
@@ -234,9 +236,9 @@ class CandidatesPanel(QWidget):
         document = self.document
         total = len(self.model.rows)
         shown = self.model.rowCount()
-        known = sum(document.costs.of(r.id).state != "unknown" for r in self.model.rows)
+        measured = sum(document.costs.of(r.id).state != "unknown" for r in self.model.rows)
         self.count.setText(
-            f"{shown:,} of {counted(total, 'candidate')} · {known:,} measured" if total else ""
+            f"{shown:,} of {counted(total, 'candidate')} · {measured:,} measured" if total else ""
         )
         if not document.costs.candidates:
             self.hint.setText(NOTHING_MEASURED)
@@ -257,8 +259,8 @@ class CandidatesPanel(QWidget):
         self.document.selection.pick_candidate(rows[0].id if rows else None)
 
     def _show(self, id_: str) -> None:
-        place = self.model.place_of(lambda r: r.id == id_)
-        if place is not None:
+        row = self.model.place_of(lambda r: r.id == id_)
+        if row is not None:
             with QSignalBlocker(self.table.selectionModel()):
-                self.table.show_row(place)
+                self.table.show_row(row)
             self.table.viewport().update()

@@ -58,8 +58,8 @@ class CodePage(QWidget):
         answer = self.document.questions.inside
         if answer is None:
             return
-        known = {title: getattr(answer, key) for key, title in TEXTS.items()}
-        self._texts = {title: text for title, text in known.items() if text}
+        texts = {title: getattr(answer, key) for key, title in TEXTS.items()}
+        self._texts = {title: text for title, text in texts.items() if text}
         self.plan.clear()
         for step in answer.plan:
             cells = [step[name] for name in ("op", "algorithm", "layout", "post_ops")]

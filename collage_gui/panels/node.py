@@ -97,11 +97,11 @@ class AttributesPage(QWidget):
 
     def _add(self, title: str, *rows: tuple[Any, ...]) -> None:
         """Show rows below a title; each is a name, a value, and the operator that it leads to."""
-        known = [row for row in rows if row[1] not in ("", None)]
-        if not known:
+        filled = [row for row in rows if row[1] not in ("", None)]
+        if not filled:
             return
         top = QTreeWidgetItem(self.tree, [title, ""])
-        for name, value, *operator in known:
+        for name, value, *operator in filled:
             item = QTreeWidgetItem(top, [str(name), str(value)])
             item.setToolTip(1, plain_tip(str(value)))
             item.setData(0, Qt.ItemDataRole.UserRole, operator[0] if operator else None)

@@ -108,7 +108,7 @@ class PartitionsPanel(QWidget):
         if graph is None:
             return
         figures = partition_figures(graph, self._rows)
-        self._figures = {each.partition.id: each for each in figures}
+        self._figures = {figure.partition.id: figure for figure in figures}
 
     def _cost_tip(self, row: Partition) -> str:
         return cost_tip(self.document.costs.of(row.candidate))
@@ -202,7 +202,7 @@ def _expected_text(placement: Placement) -> str:
     several = len(placement.partitions) > 1
     parts = [f"{time_text(total_us)} in the partitions"] if several else []
     if placement.conversions:
-        us = sum(each.us for each in placement.conversions if each.us is not None)
+        us = sum(conversion.us for conversion in placement.conversions if conversion.us is not None)
         parts.append(f"{time_text(us)} converting {counted(len(placement.conversions), 'value')}")
     expected = f"{time_text(placement.estimated_us)} expected"
     return f"{expected}: {', '.join(parts)}" if parts else expected

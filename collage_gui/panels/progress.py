@@ -174,10 +174,10 @@ class ProgressStrip(QWidget):
         last = max((at for at, stage in enumerate(STEPS) if stage in stages), default=0)
         parts = []
         for at, (stage, title) in enumerate(STEPS.items()):
-            known = stages.get(stage)
-            if known is None and (stage not in USUAL or at < last):
+            state = stages.get(stage)
+            if state is None and (stage not in USUAL or at < last):
                 continue
-            mark = "▸" if stage == now else "✓" if known is not None and known.done else "·"
+            mark = "▸" if stage == now else "✓" if state is not None and state.done else "·"
             parts.append(f"{mark} {title}")
         return "  ".join(parts)
 

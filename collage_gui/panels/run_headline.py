@@ -42,13 +42,13 @@ def headline(document: Document) -> str:
         return answer_text(
             placement, run, [each for each in document.runs.visible if each is not run]
         )
-    (name, _), found = comparison.reference_time(), comparison.difference()
-    if found is None or comparison.is_itself():
+    (name, _), delta = comparison.reference_time(), comparison.difference()
+    if delta is None or comparison.is_itself():
         return latency_text(placement)
     baseline = comparison.reference_baseline()
     name = name if baseline is None else baseline_title(baseline)
-    other = f"{name} ({time_text(found.other_us)})"
-    return f"{latency_text(placement)} · {speed_text(found, other)}"
+    other = f"{name} ({time_text(delta.other_us)})"
+    return f"{latency_text(placement)} · {speed_text(delta, other)}"
 
 
 def detail(document: Document, run: Run | None) -> str:

@@ -84,8 +84,8 @@ class AllRunsPage(QWidget):
         other = self._other(run)
         if other is None:
             return ""
-        found = difference(run.placement, run, other.placement, other)
-        return found.text if found is not None else DASH
+        delta = difference(run.placement, run, other.placement, other)
+        return delta.text if delta is not None else DASH
 
     def _drift(self, run: Run) -> float | None:
         other = self._other(run)
@@ -133,8 +133,8 @@ class ChangesPage(QWidget):
                 f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
             )
             before = self.document.comparison.reference_time()[0]
-            known = comparison.delta_us is not None
-            us = f"{signed_time(comparison.delta_us)}, " if known else ""
+            is_measured = comparison.delta_us is not None
+            us = f"{signed_time(comparison.delta_us)}, " if is_measured else ""
             return (
                 f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
                 f"{counts['same']} same · {us}{comparison.against} · partitions: {per}"

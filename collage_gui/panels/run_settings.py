@@ -304,9 +304,9 @@ class RunSettingsPanel(QWidget):
         self.toolchains.show_states(states, self.document.execution.settings.toolchains)
         self.runtimes.show_states(states)
         self.precision.show_states(states)
-        known = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
+        licences = ", ".join(sorted({s.licence for s in states if s.available and s.licence}))
         self.licences.setToolTip(
-            f"{option_table()['licences'].help}.\nThose of the toolchains here: {known}"
+            f"{option_table()['licences'].help}.\nThose of the toolchains here: {licences}"
         )
 
     def _show_target(self, text: str) -> None:
@@ -346,7 +346,7 @@ class RunSettingsPanel(QWidget):
     def _show_shapes(self) -> None:
         """Name the shapes that the next run places, where there are several."""
         shapes = self.document.shapes
-        names = [each.choice.text for each in shapes.entries] if shapes.several else []
+        names = [entry.choice.text for entry in shapes.entries] if shapes.several else []
         text = f"{counted(len(names), 'shape')}…" if names else CHOOSE_SHAPES
         self.dimensions.setText(text)
         self.dimensions.setToolTip(plain_tip(", ".join(names) or ABOUT_CHOOSING_SHAPES))

@@ -66,8 +66,8 @@ def run_bars(document: Document, run: Run | None) -> list[Bar]:
 
 def _against(document: Document, timed: Placement | Baseline | None) -> list[str]:
     """Return the difference from the reference, as far as rounds that both had can tell."""
-    found = document.comparison.difference(timed) if timed is not None else None
-    return [found.text] if found is not None and found.state not in ("apart", "same") else []
+    delta = document.comparison.difference(timed) if timed is not None else None
+    return [delta.text] if delta is not None and delta.state not in ("apart", "same") else []
 
 
 def _shown_bars(document: Document) -> list[Bar]:
@@ -91,37 +91,37 @@ def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
     bars = []
     under_way = document.runs.provisional
     runs = list(reversed(document.runs.visible[-AT_A_GLANCE:]))
-    for each in [under_way, *runs] if under_way is not None else runs:
-        placement = each.placement
+    for run in [under_way, *runs] if under_way is not None else runs:
+        placement = run.placement
         if placement is None:
             continue
         # The figure first: a narrow panel cuts the end.
         notes = _against(document, placement)
-        notes += [winner_title(each)] if each.winner != "collage" else []
+        notes += [winner_title(run)] if run.winner != "collage" else []
         notes += ["expected"] if placement.measured_us is None else []
-        if shown is not None and each is not shown:
-            same = each.threads == shown.threads
-            notes += [drift_text(each, shown, "") if same else counted(each.threads, "thread")]
-        note, strong = ", ".join(filter(None, notes)), each.id == current
-        title = document.runs.title_of(each)
-        bars.append(_bar_of(placement, title, f"run:{each.id}", note, strong))
+        if shown is not None and run is not shown:
+            same = run.threads == shown.threads
+            notes += [drift_text(run, shown, "") if same else counted(run.threads, "thread")]
+        note, strong = ", ".join(filter(None, notes)), run.id == current
+        title = document.runs.title_of(run)
+        bars.append(_bar_of(placement, title, f"run:{run.id}", note, strong))
     return bars
 
 
 def _found_bars(document: Document, run: Run | None) -> list[Bar]:
     """Return the best placement that the search found, where a run exports something else."""
-    found = run.best_found() if run is not None else None
-    if run is None or found is None or run.winner == "collage":
+    bars = run.best_found() if run is not None else None
+    if run is None or bars is None or run.winner == "collage":
         return []
-    notes = _against(document, found)
-    if found.measured_us is None:
+    notes = _against(document, bars)
+    if bars.measured_us is None:
         notes = ["expected, not measured"]
     elif "collage" in run.tied:
         notes += [TIED_WITH_EXPORTED]
-    note = ", ".join([*notes, counted(len(found.partitions), "partition")])
+    note = ", ".join([*notes, counted(len(bars.partitions), "partition")])
     shown = document.placement.shown
     strong = shown is not None and shown.found_by == run.id
-    return [_bar_of(found, "Best of the search", f"found:{run.id}", note, strong)]
+    return [_bar_of(bars, "Best of the search", f"found:{run.id}", note, strong)]
 
 
 def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:

@@ -60,9 +60,9 @@ class ShapesPage(QWidget):
         self._refreshing = True
         self.model.set_rows(self._lines())
         shown = self._shown()
-        place = self.model.place_of(lambda line: line[0] == shown)
-        if place is not None:
-            self.table.show_row(place)
+        row = self.model.place_of(lambda line: line[0] == shown)
+        if row is not None:
+            self.table.show_row(row)
         self._refreshing = False
         if not shapes.several:
             hint = "This run was one of several; the others have graphs in sessions of their own."
@@ -78,7 +78,7 @@ class ShapesPage(QWidget):
     def _lines(self) -> list[Line]:
         shapes = self.document.shapes
         if shapes.several:
-            return [(each.choice, each.row) for each in shapes.entries]
+            return [(entry.choice, entry.row) for entry in shapes.entries]
         return [(row.choice, row) for row in shapes.rows(self.document.runs.shown_or_last())]
 
     def _shown(self) -> ShapeChoice | None:

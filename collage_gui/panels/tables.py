@@ -172,9 +172,9 @@ class RowsModel(QAbstractTableModel):
         held = [(index, shown[index.row()]) for index in persistent if index.row() < len(shown)]
         self._choose_units()
         self._reorder()
-        place = {id(self.rows[at]): i for i, at in enumerate(self.order)}
+        row_of = {id(self.rows[at]): i for i, at in enumerate(self.order)}
         for index, row in held:
-            now = place.get(row, -1)
+            now = row_of.get(row, -1)
             to = self.index(now, index.column()) if now >= 0 else QModelIndex()
             self.changePersistentIndex(index, to)
         self.layoutChanged.emit()
@@ -192,9 +192,9 @@ class RowsModel(QAbstractTableModel):
 
     def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
         """Return the place at which the first wanted row is shown; None where none is."""
-        for place, at in enumerate(self.order):
+        for row, at in enumerate(self.order):
             if wanted(self.rows[at]):
-                return place
+                return row
         return None
 
     def _choose_units(self) -> None:
@@ -218,9 +218,9 @@ class RowsModel(QAbstractTableModel):
             column = self.columns[number]
             keys = {at: _sort_key(column, self.rows[at]) for at in order}
             # Unknown and infinite values come last, whatever the direction.
-            known = [at for at in order if keys[at] is not None]
-            known.sort(key=keys.__getitem__, reverse=direction == Qt.SortOrder.DescendingOrder)
-            order = known + [at for at in order if keys[at] is None]
+            with_key = [at for at in order if keys[at] is not None]
+            with_key.sort(key=keys.__getitem__, reverse=direction == Qt.SortOrder.DescendingOrder)
+            order = with_key + [at for at in order if keys[at] is None]
         self.order = order
 
     def _matches(self, row: Any, words: list[str]) -> bool:
@@ -447,11 +447,11 @@ class Table(QTableView):
         rows = sorted(self.selectionModel().selectedRows(), key=QModelIndex.row)
         return [self.rows_model.row(index) for index in rows]
 
-    def show_row(self, place: int) -> None:
+    def show_row(self, row: int) -> None:
         """Choose one row."""
         # ``selectRow`` would add to the selection while the user holds Shift.
         flags = QItemSelectionModel.SelectionFlag
-        index = self.rows_model.index(place, 0)
+        index = self.rows_model.index(row, 0)
         self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
 
     def keyPressEvent(self, event: QKeyEvent) -> None:

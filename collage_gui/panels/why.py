@@ -125,11 +125,12 @@ class WhyPanel(QWidget):
         formats = border_words(partition.takes, partition.gives)
         shown, graph = self.document.placement.shown, self.document.operators
         text = f"; {escape(formats)}" if formats else ""
-        for each in shown.placement.conversions if shown is not None else ():
-            if each.node in partition.nodes or each.node in partition.takes:
+        for conversion in shown.placement.conversions if shown is not None else ():
+            if conversion.node in partition.nodes or conversion.node in partition.takes:
                 sentence = (
-                    f"the value of {graph.name(each.node)} is converted from {each.source} to "
-                    f"{each.target} once, {time_text(each.us)}"
+                    f"the value of {graph.name(conversion.node)} is converted from "
+                    f"{conversion.source} to "
+                    f"{conversion.target} once, {time_text(conversion.us)}"
                 )
                 text += f"; {escape(sentence)}"
         return text

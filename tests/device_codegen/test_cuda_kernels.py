@@ -42,7 +42,7 @@ from collage_engine.lowering.cubin import compile_cubin
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.precision import FLOAT16, PRODUCTS, careful
+from collage_engine.records.precision import FLOAT16, PRODUCTS, keep_float32
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.runtime.cuda import nvrtc
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
@@ -364,7 +364,7 @@ def test_products_left_in_float32_are_computed_so(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(lowering, "Products", partial(Products, plans=noted))
     _, reduced = TVM.instances(Target.cuda("sm_90a"), FLOAT16)
-    TVM.lower(whole(model, careful(reduced, [products[1]])))
+    TVM.lower(whole(model, keep_float32(reduced, [products[1]])))
     assert asked == [F16, PLAIN, F16]
     asked.clear()
     TVM.lower(whole(model, reduced))

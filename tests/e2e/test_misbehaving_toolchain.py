@@ -30,7 +30,7 @@ BUDGET = f"{200 * PATIENCE:.0f}s"
 """Of a run, which comes to its end before; it is long so that every place is reached."""
 pytestmark = pytest.mark.timeout(500 * PATIENCE)
 
-FEW = [("abort", "hand-over")]
+FEW = [("abort", "transition")]
 EVERY = [
     (mode, place)
     for place in PLACES

@@ -55,7 +55,7 @@ def test_a_trace_shows_a_run_of_it(written, tmp_path, capsys):
     kernels = [each for each in slices if each["tid"] == parts[0]["tid"] and each not in parts]
     inside = sum(each["dur"] for each in kernels)
     assert 0 < inside <= sum(each["dur"] for each in parts) * (1 + 1e-9)
-    begin, end = (event for event in events if event.get("cat") == "hand-over")
+    begin, end = (event for event in events if event.get("cat") == "transition")
     assert begin["id"] == end["id"] and begin["ts"] < end["ts"]
 
 

@@ -18,7 +18,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing import transitions
-from collage_engine.timing.chain_bench import ChainBench, HandoverRequest, LeftOut, run_job
+from collage_engine.timing.chain_bench import ChainBench, LeftOut, TransitionRequest, run_job
 from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.timing.transitions import ConstantsBench, spread
 from tests.support.measure_real_targets import Picky
@@ -34,18 +34,18 @@ def context(**changes) -> KeyContext:
     return KeyContext(**(fixed | changes))
 
 
-def pretend(request: HandoverRequest) -> dict[str, float]:
+def pretend(request: TransitionRequest) -> dict[str, float]:
     """Runs in the child."""
     assert [i.id for i in request.instances] == ["a", "b"], "one instance per toolchain"
     return {"launch": 0.5, "pair:a:a": 0.1, "pair:a:b": 2.0, "pair:b:a": 3.0}
 
 
-def fall_over(request: HandoverRequest) -> dict[str, float]:
+def fall_over(request: TransitionRequest) -> dict[str, float]:
     raise SystemExit(3)
 
 
 def test_all_instances_of_a_toolchain_share_its_constants():
-    found = spread(pretend(HandoverRequest((A, B))), [A, A2, B])
+    found = spread(pretend(TransitionRequest((A, B))), [A, A2, B])
     assert found["launch"] == 0.5 and found["pair:a[level=basic]:b"] == 2.0
     assert found["pair:b:a[level=basic]"] == 3.0 and found["pair:a:a[level=basic]"] == 0.1
     assert "pair:b:b" not in found, "not measured is not zero"
@@ -82,7 +82,7 @@ def again(name: str) -> bool:
     return times <= int(name.rpartition("_")[2])
 
 
-def misbehave(request: HandoverRequest, send) -> dict[str, float]:
+def misbehave(request: TransitionRequest, send) -> dict[str, float]:
     """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
     for instance in request.instances:
         if instance.toolchain.startswith("early_killed") and again(instance.toolchain):
@@ -160,7 +160,7 @@ QUICK = ProtocolSettings(worse=9e9, max_rounds=3)
 
 def test_constants_are_small_and_complete(monkeypatch):
     register(monkeypatch)
-    found = run_job(HandoverRequest((ORT, PLAIN), QUICK))
+    found = run_job(TransitionRequest((ORT, PLAIN), QUICK))
     names = ("onnxruntime", "plain")
     pairs = {f"pair:{a}:{b}" for a in names for b in names}
     assert set(found) == {"launch", *pairs}
@@ -172,12 +172,12 @@ def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch):
 
     monkeypatch.setitem(registry.TOOLCHAINS, "picky", "tests.support.measure_real_targets:Picky")
     picky = ToolchainInstance(toolchain=Picky.name)
-    found = run_job(HandoverRequest((ORT, picky), QUICK))
+    found = run_job(TransitionRequest((ORT, picky), QUICK))
     assert set(found) == {"launch", "pair:onnxruntime:onnxruntime"}
 
 
 def test_chains_compute_what_they_say(monkeypatch):
     register(monkeypatch)
-    bench = ChainBench(HandoverRequest((ORT, PLAIN), QUICK))
+    bench = ChainBench(TransitionRequest((ORT, PLAIN), QUICK))
     times = bench.time_chains([("plain", "onnxruntime") * 2, ("onnxruntime",) * 4])
     assert len(times) == 2 and all(us > 0 for us in times.values())

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.model.own_file import own_model
+from collage_engine.model.own_file import original_model
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
@@ -45,7 +45,7 @@ def opened(model: ModelProto, folder: Path, **shapes: tuple[int, ...]) -> Import
 
 
 def own_of(function: Function) -> ModelProto | None:
-    return own_model(function.model, function.nodes, function.inputs, function.outputs)
+    return original_model(function.model, function.nodes, function.inputs, function.outputs)
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_a_part_is_not_the_file(tmp_path: Path) -> None:
     made = opened(normalised(), tmp_path)
     graph = made.graph
     nodes = 1 << graph.operators[-1]
-    assert own_model(made, nodes, *graph.boundary(nodes)) is None
+    assert original_model(made, nodes, *graph.boundary(nodes)) is None
 
 
 @pytest.mark.parametrize("kind", ["Softmax", "Sigmoid"])

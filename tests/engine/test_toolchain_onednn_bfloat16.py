@@ -10,7 +10,7 @@ import pytest
 from onnx import ModelProto
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.records.precision import TOLERANCES, careful, in_precision, is_reduced
+from collage_engine.records.precision import TOLERANCES, in_precision, is_reduced, keep_float32
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.onednn.toolchain import OneDnnToolchain
 from collage_engine.toolchains.runtime.toolchain import has_bfloat16
@@ -109,7 +109,7 @@ def test_products_can_be_left_in_float32(toolchain: OneDnnToolchain) -> None:
     ]
     taken, errors = [], []
     for kept in ((), places[:1], places[1:], places):
-        function = whole(imports, careful(BF16, kept))
+        function = whole(imports, keep_float32(BF16, kept))
         module = toolchain.compile(function)
         inside = toolchain.inside(module)
         taken.append(["bf16" in s["takes"] for s in inside["steps"] if s["what"] == "conv"])

@@ -22,7 +22,7 @@ from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import cpu
 from collage_engine.lowering.compile import compile_function
 from collage_engine.machine.device import cpu_target, processor
-from collage_engine.records.precision import BFLOAT16, careful
+from collage_engine.records.precision import BFLOAT16, keep_float32
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.tvm import bfloat16, channels_last
@@ -153,7 +153,7 @@ def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
     plain, narrow = instances()
     feeds = net.random_inputs(0)
     errors = []
-    for instance in (plain, narrow, careful(narrow, (0, 2, 4))):
+    for instance in (plain, narrow, keep_float32(narrow, (0, 2, 4))):
         made = whole(net, instance)
         with compile_function(made) as compiled:
             results = compiled.run([feeds[name_of(net.graph, i)] for i in made.inputs])

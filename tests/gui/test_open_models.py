@@ -118,7 +118,7 @@ def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) ->
     assert protocol.DocumentClose(document=handle) in sent
 
 
-def test_a_window_of_its_own_leaves_the_hand_over_to_the_first_one(qtbot, tmp_path) -> None:
+def test_a_window_of_its_own_leaves_the_transition_to_the_first_one(qtbot, tmp_path) -> None:
     """Files of later starts go to the first window, also after the other one was closed."""
     name = server_name(str(tmp_path / "settings.ini"))
     first: list[list[str]] = []

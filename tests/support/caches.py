@@ -1,6 +1,6 @@
 """Makes cache folders of tests: measurements of their own, and what is the same for all.
 
-Which toolchains there are and what hand-overs cost is found out once per machine and kept in the
+Which toolchains there are and what transitions cost is found out once per machine and kept in the
 cache folder. A test that is not about that takes it from the tests that ran before it, also from
 those of other worker processes: looking again would take most of its time.
 """
@@ -22,7 +22,7 @@ ONCE_PER_MACHINE = ("probes",)
 """What does not depend on measurements: which toolchains there are, and the compiled loops."""
 CONSTANTS = ("transitions:", "conversions:")
 """How the names of those constants in a store begin that are measured once per machine: launches
-and hand-overs, and conversions between formats. A store's drift is not among them: it is learned
+and transitions, and conversions between formats. A store's drift is not among them: it is learned
 from the measurements beside it."""
 STORES = "stores"
 """File, in the shared folder, that lists the stores of all caches made so far."""
@@ -33,7 +33,7 @@ def fresh_cache(folder: Path, *, constants: bool = True) -> Path:
 
     Args:
         folder: Where it is to be.
-        constants: Whether that holds for hand-overs and conversions too, and whether other tests
+        constants: Whether that holds for transitions and conversions too, and whether other tests
             may have those that are measured with this cache.
 
     Returns:

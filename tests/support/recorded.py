@@ -16,7 +16,7 @@ from collage_engine.records.answers import InsideAnswer
 from collage_engine.records.graph import GraphRecord
 from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session
-from collage_engine.wording.titles import learn
+from collage_engine.wording.titles import register_toolchains
 from tests.support.graphs import GraphBuilder
 
 DATA = Path(__file__).resolve().parents[1] / "data"
@@ -39,7 +39,7 @@ def recorded(name: str) -> Document:
         document.runs = [
             msgspec.structs.replace(run, placement=run.rivals[0], winner="collage", tied=[])
         ]
-    learn(document.toolchains)
+    register_toolchains(document.toolchains)
     return document
 
 

@@ -180,7 +180,7 @@ def problem_on(
         graph: The graph.
         per_node: Candidates per node.
         seed: Seed of the random costs and candidates.
-        pairs: Whether hand-overs have costs by pair of toolchains.
+        pairs: Whether transitions have costs by pair of toolchains.
         largest: Nodes of the largest fused candidate.
         multi: Share of the fused ones that are grown in any direction (several exits).
     """

@@ -8,7 +8,7 @@ from collage_engine.machine.clocks import machine_state, round_trip_ns
 from collage_engine.machine.device import physical_cores
 from collage_engine.records.placement import MachineState
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.export import quiet_enough
+from collage_engine.run.stages.export import require_quiet_machine
 from collage_engine.support.errors import MeasureError
 from collage_engine.toolchains.runtime.builder import find_compiler
 from collage_engine.wording.figures import round_trip_text
@@ -35,7 +35,7 @@ BUSY = MachineState(at="", busy="the machine is busy: other programs use 40% of 
 def test_strict_runs_take_no_figures_beside_others() -> None:
     strict = RunSettings(strict=True)
     quiet = MachineState(at="")
-    assert quiet_enough(quiet, strict) is quiet
-    assert quiet_enough(BUSY, RunSettings()) is BUSY
+    assert require_quiet_machine(quiet, strict) is quiet
+    assert require_quiet_machine(BUSY, RunSettings()) is BUSY
     with pytest.raises(MeasureError, match="busy: other programs use 40% of it; with --strict no"):
-        quiet_enough(BUSY, strict)
+        require_quiet_machine(BUSY, strict)

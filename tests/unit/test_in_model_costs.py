@@ -1,6 +1,6 @@
 """What partitions take within a model: the fit, and costs as they are there.
 
-Constants of hand-overs and launches: arithmetic on a made-up machine.
+Constants of transitions and launches: arithmetic on a made-up machine.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Stored:
         self.costs = costs
         self.asked: set[str] = set()
 
-    def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
+    def measure_batch(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
         keys = {c.key for group in groups for c in group.candidates}
         assert not keys & self.asked, "measured once"
         self.asked |= keys
@@ -131,9 +131,11 @@ def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
     waves: list[set[tuple[str, tuple[int, ...]]]] = []
 
     class Noting(Stored):
-        def wave(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
+        def measure_batch(
+            self, groups: Sequence[CandidateGroup], deadline: float
+        ) -> dict[str, Cost]:
             waves.append({(c.instance.id, c.nodes) for group in groups for c in group.candidates})
-            return super().wave(groups, deadline)
+            return super().measure_batch(groups, deadline)
 
     rows = with_whole_models(1000.0, 1400.0)
     data = data_of(GRAPH, rows, settings=RunSettings(threads=1))

@@ -13,7 +13,7 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.toolchains import registry
 from collage_engine.wording import titles
 from collage_engine.wording.sentences import instance_title
-from collage_engine.wording.titles import learn, with_look
+from collage_engine.wording.titles import register_toolchains, with_style
 
 VISIONS = {
     "common": np.eye(3),
@@ -43,7 +43,7 @@ RECORDS = [
     registry.described(ToolchainState(name=name, available=True), registry.about(name))
     for name in NAMES
 ]
-learn(RECORDS)
+register_toolchains(RECORDS)
 LOOKS = {name: toolchain_look(name) for name in NAMES}
 
 
@@ -87,10 +87,10 @@ def test_a_colour_that_is_none_is_replaced_by_a_generated_one(
     state = ToolchainState(
         name="odd", available=True, colour=colour, letters="x" * 5000, pattern="none", title="Odd"
     )
-    drawn = with_look(state)
+    drawn = with_style(state)
     for look in (drawn.colour, drawn.letters):
         assert look not in (colour, state.letters) and look.isprintable()
-    learn([state])
+    register_toolchains([state])
     look = toolchain_look("odd")
     assert re.fullmatch("#[0-9a-f]{6}", look.colour) and len(look.tag) <= 4
 

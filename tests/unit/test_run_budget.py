@@ -32,8 +32,8 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
+    add_missing_toolchains,
     named_toolchains,
-    naming_who_is_absent,
     not_ready_in_words,
     set_up_s,
 )
@@ -163,11 +163,11 @@ def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() ->
         pytest.raises(
             InfeasibleError, match="no toolchain takes it; ONNX Runtime is left"
         ) as error,
-        naming_who_is_absent([why]),
+        add_missing_toolchains([why]),
     ):
         raise InfeasibleError("no toolchain takes it", {"operators": [0]})
     assert error.value.details == {"operators": [0]}
-    with pytest.raises(InfeasibleError, match=r"takes it$"), naming_who_is_absent([]):
+    with pytest.raises(InfeasibleError, match=r"takes it$"), add_missing_toolchains([]):
         raise InfeasibleError("no toolchain takes it")
 
 
@@ -179,7 +179,7 @@ ARRIVED = Cost(state="measured", median_us=7.0)
 class LostMeasuring(Measuring):
     """Measures nothing: its child was killed whenever it was started."""
 
-    def wave(self, *_: object) -> NoReturn:
+    def measure_batch(self, *_: object) -> NoReturn:
         raise MeasureError(ENDED)
 
 

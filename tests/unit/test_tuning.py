@@ -143,7 +143,7 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     )
 
 
-def test_hand_overs_of_tuned_instances_cost_what_the_untuned_cost():
+def test_transitions_of_tuned_instances_cost_what_the_untuned_cost():
     constants = {"launch": 1.0, "pair:tvm:onnxruntime": 2.0, "pair:tvm:tvm": 3.0}
     found = with_tuned_pairs(constants, [TVM, OTHER])
     assert found["pair:tvm[tuned=yes]:onnxruntime"] == 2.0
@@ -271,7 +271,7 @@ class Bench:
     def begin(self, candidates: list[Candidate], costs: CostTable) -> None:
         self.measured += candidates
 
-    def wave(self, groups: list[CandidateGroup], deadline: float) -> dict[str, Cost]:
+    def measure_batch(self, groups: list[CandidateGroup], deadline: float) -> dict[str, Cost]:
         cost = Cost(state="measured", median_us=80.0, low_us=80.0, high_us=80.0)
         return {c.key: cost for group in groups for c in group.candidates}
 

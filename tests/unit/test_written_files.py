@@ -24,7 +24,7 @@ import pytest
 
 from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.machine import folders
-from collage_engine.machine.folders import Scratch, tidy, write_whole
+from collage_engine.machine.folders import Scratch, remove_leftovers, replace_atomically
 from collage_engine.store.session_file import earlier_session
 from collage_engine.support.errors import (
     ArtifactError,
@@ -175,28 +175,28 @@ def place(tmp_path) -> Path:
 
 
 def test_a_new_one_an_empty_one_and_a_full_one(place):
-    write_whole(place, filling("1", "a", "last"))
+    replace_atomically(place, filling("1", "a", "last"))
     assert content(place) == {"a": "1", "last": "1"}
-    write_whole(place, filling("2", "b", "last"))
+    replace_atomically(place, filling("2", "b", "last"))
     assert content(place) == {"b": "2", "last": "2"}
     assert os.listdir(place.parent) == ["out"]
 
 
 def test_what_was_there_stays_when_filling_fails(place):
-    write_whole(place, filling("1", "a", "last"))
+    replace_atomically(place, filling("1", "a", "last"))
 
     def full(folder: Path) -> None:
         (folder / "a").write_text("2")
         raise OSError(errno.ENOSPC, "full")
 
     with pytest.raises(OSError, match="full"):
-        write_whole(place, full)
+        replace_atomically(place, full)
     assert content(place) == {"a": "1", "last": "1"}
     assert os.listdir(place.parent) == ["out"]
 
 
 def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
-    write_whole(place, filling("1", "a"))
+    replace_atomically(place, filling("1", "a"))
     rename = Path.rename
 
     def failing(self: Path, target: Path) -> Path:
@@ -206,7 +206,7 @@ def test_what_was_there_comes_back_when_moving_fails(place, monkeypatch):
 
     monkeypatch.setattr(Path, "rename", failing)
     with pytest.raises(OSError, match="broken"):
-        write_whole(place, filling("2", "a"))
+        replace_atomically(place, filling("2", "a"))
     assert content(place) == {"a": "1"} and os.listdir(place.parent) == ["out"]
 
 
@@ -224,7 +224,7 @@ def test_what_a_killed_writer_moved_away_comes_back(tmp_path):
     old.mkdir()
     (old / "last").write_text("1")
     (tmp_path / ".out.0000000b.partial").mkdir()
-    tidy(place)
+    remove_leftovers(place)
     assert content(place) == {"last": "1"} and os.listdir(tmp_path) == ["out"]
 
 

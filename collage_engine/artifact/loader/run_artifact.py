@@ -201,11 +201,11 @@ def module_file(folder, private):
     if not private:
         yield folder / MODULE
         return
-    with tempfile.TemporaryDirectory(prefix="collage-module-") as place:
+    with tempfile.TemporaryDirectory(prefix="collage-module-") as scratch:
         for file in folder.iterdir():
             if file.name != MODULE:
-                Path(place, file.name).symlink_to(file)
-        yield shutil.copyfile(folder / MODULE, Path(place, MODULE))
+                Path(scratch, file.name).symlink_to(file)
+        yield shutil.copyfile(folder / MODULE, Path(scratch, MODULE))
 
 
 # -- huge pages ------------------------------------------------------------------------
@@ -224,8 +224,8 @@ def private_regions() -> list[tuple[int, int, int]]:
         return []
     if not wanted or os.environ.get(HUGE_PAGES, "").strip() == "0":
         return []
-    found = REGION.findall(text)
-    return [(int(begin, 16), int(end, 16), int(used) << 10) for begin, end, used in found]
+    regions = REGION.findall(text)
+    return [(int(begin, 16), int(end, 16), int(used) << 10) for begin, end, used in regions]
 
 
 def use_huge_pages(before: list[tuple[int, int, int]]) -> None:
@@ -270,17 +270,17 @@ def numpy_dtype(name):
 
 def with_elements(inputs, names):
     """Return inputs by the manifest's names; a sequence goes by the names of its elements."""
-    found = {}
+    arrays = {}
     for name, value in inputs.items():
         if name in names or not isinstance(value, list):
-            found[name] = value
+            arrays[name] = value
             continue
-        elements = {f"{name}[{place}]": each for place, each in enumerate(value)}
+        elements = {f"{name}[{number}]": each for number, each in enumerate(value)}
         wanted = [each for each in names if each.startswith(f"{name}[")]
         if wanted and len(wanted) != len(elements):
             raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
-        found.update(elements)
-    return found
+        arrays.update(elements)
+    return arrays
 
 
 def encoded(values: Any) -> Any:
@@ -303,11 +303,11 @@ def read_npz(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
     import numpy as np
 
     with np.load(path) as archive:
-        found = {name: archive[name] for name in archive.files}
-    for name, array in found.items():
+        arrays = {name: archive[name] for name in archive.files}
+    for name, array in arrays.items():
         if array.dtype.kind == "V" and name in kinds:  # NumPy has no name for bfloat16
-            found[name] = array.view(numpy_dtype(kinds[name]))
-    return found
+            arrays[name] = array.view(numpy_dtype(kinds[name]))
+    return arrays
 
 
 # -- models ----------------------------------------------------------------------------
@@ -416,7 +416,7 @@ class Called(abc.ABC):
 
 def values_of(manifest, which) -> tuple[Value, ...]:
     """Return the "inputs" or "outputs" of a manifest, of all its shapes together."""
-    found = []
+    values = []
     for same in zip(*(each[which] for each in manifest.get("entries", [manifest])), strict=True):
         shapes = [about["shape"] for about in same]
         shape = None
@@ -425,8 +425,8 @@ def values_of(manifest, which) -> tuple[Value, ...]:
                 sizes[0] if len(set(sizes)) == 1 and sizes[0] >= 0 else None
                 for sizes in zip(*shapes, strict=True)
             )
-        found.append(Value(same[0]["name"], shape, same[0]["dtype"]))
-    return tuple(found)
+        values.append(Value(same[0]["name"], shape, same[0]["dtype"]))
+    return tuple(values)
 
 
 def new_tensor(shape, dtype):
@@ -551,7 +551,7 @@ class Model(Called):
                 raise ValueError(f"input {about.name!r} is missing")
             about.fill(inputs[about.name])
         tensors = [about.tensor for about in self._inputs]
-        return tensors if self._on_host else [self._copied(each, "cuda") for each in tensors]
+        return tensors if self._on_host else [self._copied(tensor, "cuda") for tensor in tensors]
 
     def _copied(self, tensor, kind):
         """Return a copy of a tensor on the device, or on the host."""
@@ -827,7 +827,7 @@ class Shapes(Called):
         """Return how ``collage place`` is told of shapes beside those that it was told."""
         sizes = self.manifest["model"].get("sizes", {})
         pairs = [zip(sizes.get(name, ()), shape, strict=False) for name, shape in shapes.items()]
-        left_open = [(of, size) for each in pairs for of, size in each if not isinstance(of, int)]
+        left_open = [(of, size) for pair in pairs for of, size in pair if not isinstance(of, int)]
         named = dict(left_open)
         if not named or None in named or len(named) < len({*left_open}):  # some names are all "?"
             return f"--shapes FILE and {shape_text(shapes)} in it"
@@ -859,25 +859,25 @@ def padded(arrays, entry):
     """Return inputs with zeros behind them, as large as an entry takes them."""
     import numpy as np
 
-    found = {}
+    enlarged = {}
     for name, shape in shapes_of(entry).items():
         array = np.asarray(arrays[name])
-        found[name] = np.zeros(shape, array.dtype)
-        found[name][tuple(slice(extent) for extent in array.shape)] = array
-    return found
+        enlarged[name] = np.zeros(shape, array.dtype)
+        enlarged[name][tuple(slice(extent) for extent in array.shape)] = array
+    return enlarged
 
 
 def cut(outputs, entry, sizes, padding):
     """Return an entry's outputs without what belongs to padding, in the same order."""
-    found = []
+    parts = []
     for about, array in zip(entry["outputs"], outputs, strict=True):
         inside = [slice(None)] * array.ndim
         for dim, size in sizes.items():
             for name, axis in padding[dim]["outputs"]:
                 if name == about["name"]:
                     inside[axis] = slice(size)
-        found.append(array[tuple(inside)])
-    return found
+        parts.append(array[tuple(inside)])
+    return parts
 
 
 # -- several instances -----------------------------------------------------------------
@@ -907,11 +907,11 @@ class Pool(Called):
         self._threads = [ThreadPoolExecutor(1) for _ in range(streams)]
         self._instances: list[Any] = []
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
-        known = sorted(os.sched_getaffinity(0))
+        processors = sorted(os.sched_getaffinity(0))
         try:
             for number, thread in enumerate(self._threads):
-                if len(known) >= streams * threads:
-                    mine = known[number * threads : (number + 1) * threads]
+                if len(processors) >= streams * threads:
+                    mine = processors[number * threads : (number + 1) * threads]
                     thread.submit(os.sched_setaffinity, 0, mine).result()
                 self._instances.append(thread.submit(make, number).result())
                 self._free.put(number)
@@ -1045,8 +1045,8 @@ def check(model: Model | Pool, inputs: dict[str, Any], truth: list[Any]) -> dict
         "load_s": one.load_seconds,
         "first_result_s": one.first_result_seconds,
         "memory_bytes": one.memory_bytes,
-        "max_abs_error": max((each[0] for each in errors), default=0.0),
-        "max_rel_error": max((each[1] for each in errors), default=0.0),
+        "max_abs_error": max((error[0] for error in errors), default=0.0),
+        "max_rel_error": max((error[1] for error in errors), default=0.0),
         "tolerance": manifest["tolerance"],
         "threads": manifest["threads"],
         "wrong": wrong,

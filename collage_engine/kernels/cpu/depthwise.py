@@ -106,7 +106,7 @@ def write_first(
         n: Index,
         channel: Index,
         base: Index,
-        place: Any,
+        position: Any,
         row: Index,
         count: int,
         first: Index,
@@ -114,7 +114,7 @@ def write_first(
     ) -> Stmt:
         def term(r: Index, column: Index, *k: Index) -> Expr:
             inside: Index = int64(0)
-            where = (*place, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
+            where = (*position, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
             for p, e in zip(where, pitches, strict=False):
                 inside = inside * e + p
             inside = inside * pitches[-1] + (first + column)
@@ -122,7 +122,7 @@ def write_first(
             return load(context.weight, channel, *k) * load(plane, at)
 
         def finish(r: Index, column: Index, value: Expr) -> Stmt:
-            where = (*place, row + r) if len(problem.out) > 1 else ()
+            where = (*position, row + r) if len(problem.out) > 1 else ()
             return epilogue.store((n, channel, *where, first + column), value)
 
         columns = [(v * lanes, lanes) for v in range(vs)]
@@ -131,18 +131,20 @@ def write_first(
             kept = columns_below(columns, width - first)
         return tile(count, columns, _taps(problem), term, finish, kept)
 
-    def line(n: Index, channel: Index, base: Index, place: Any, row: Index, count: int) -> Stmt:
+    def line(n: Index, channel: Index, base: Index, position: Any, row: Index, count: int) -> Stmt:
         """Return all columns of ``count`` rows."""
         whole = width // (wide * lanes)
         rest = width - whole * wide * lanes
         return seq(
             loop(
                 whole,
-                lambda t: one(n, channel, base, place, row, count, int64(t) * (wide * lanes), wide),
+                lambda t: one(
+                    n, channel, base, position, row, count, int64(t) * (wide * lanes), wide
+                ),
             )
             if whole
             else None,
-            one(n, channel, base, place, row, count, whole * wide * lanes, -(-rest // lanes))
+            one(n, channel, base, position, row, count, whole * wide * lanes, -(-rest // lanes))
             if rest
             else None,
         )
@@ -153,12 +155,14 @@ def write_first(
         def channel_body(j: Index) -> Stmt:
             channel = c * multiplier + j
 
-            def at(*place: Index) -> Stmt:
+            def at(*position: Index) -> Stmt:
                 return seq(
-                    loop(full, lambda t: line(n, channel, base, place, int64(t) * height, height))
+                    loop(
+                        full, lambda t: line(n, channel, base, position, int64(t) * height, height)
+                    )
                     if full
                     else None,
-                    line(n, channel, base, place, int64(full * height), rest) if rest else None,
+                    line(n, channel, base, position, int64(full * height), rest) if rest else None,
                 )
 
             return nest(outer, at)
@@ -192,10 +196,10 @@ def write_last(
         rows = prod(problem.out[:-1])
         share = context.share_products(problem.multiply_adds)
 
-        def source(n: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
+        def source(n: Index, position: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
             at: Index = int64(n)
             for p, s, t, d, e in zip(
-                place, problem.strides, k, problem.dilation, data.size, strict=True
+                position, problem.strides, k, problem.dilation, data.size, strict=True
             ):
                 at = at * e + (p * s + t * d)
             return load(data.flat, at * data.pitch + c)
@@ -242,9 +246,9 @@ def _by_bands(
             empty = fill_run(band, at, line_size, lanes, zeros)
             return when(all_of([y >= 0, y < problem.size[0]]), copy, empty) or seq()
 
-        def source(_: Index, place: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
-            y = (place[0] - int64(b) * rows) * stride + k[0] * problem.dilation[0]
-            x = place[1] * problem.strides[1] + k[1] * problem.dilation[1]
+        def source(_: Index, position: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
+            y = (position[0] - int64(b) * rows) * stride + k[0] * problem.dilation[0]
+            x = position[1] * problem.strides[1] + k[1] * problem.dilation[1]
             return load(band, (y * wide + x) * problem.ci + c)
 
         return seq(

@@ -201,12 +201,12 @@ class _Spatial:
         problem, phases = self.problem, self.phases
         pitch = phases.pitches[-1]
 
-        def line(r: Index, *place: Index) -> Stmt:
+        def line(r: Index, *position: Index) -> Stmt:
             inner: Index = int64(0)
-            for p, e in zip(place, phases.pitches, strict=False):
+            for p, e in zip(position, phases.pitches, strict=False):
                 inner = inner * e + p
             inner = inner * pitch
-            row = (first_row + place[0], *place[1:]) if place else ()
+            row = (first_row + position[0], *position[1:]) if position else ()
 
             def vector(start: Index, width: int) -> Stmt:
                 return vectorized(

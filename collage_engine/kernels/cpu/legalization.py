@@ -101,20 +101,20 @@ def normalised(
 
     inverse = te.compute((batch, groups), factor, name="inverse")
 
-    def result(n: Index, c: Index, *place: Index) -> Expr:
+    def result(n: Index, c: Index, *position: Index) -> Expr:
         group = c if each == 1 else tirx.floordiv(c, each)
-        return (x(n, c, *place) - mean[n, group]) * inverse[n, group] * gamma(c) + beta(c)
+        return (x(n, c, *position) - mean[n, group]) * inverse[n, group] * gamma(c) + beta(c)
 
     return te.compute(shape, result, name="normalised")
 
 
 def legalize_convolution(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
     """Return the convolution with its weight packed, or None when it is not one of ours."""
-    found = described(call)
-    decision = None if found is None else decide(found[0], cpu)
-    if found is None or decision is None:
+    description = described(call)
+    decision = None if description is None else decide(description[0], cpu)
+    if description is None or decision is None:
         return None
-    problem, weight = found
+    problem, weight = description
     dtype = dtype_of(call)
     return builder.call_te(
         lambda x, w: narrowed(decision.reference(widened(x), w), dtype),

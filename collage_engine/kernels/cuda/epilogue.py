@@ -27,10 +27,10 @@ def note_on(function: tirx.PrimFunc, block: str, kind: type[Note]) -> Note | Non
     """Return the note on a block of a function; None where there is no such block."""
     schedule = Schedule(function)
     try:
-        found = schedule.get_sblock(block)
+        sblock = schedule.get_sblock(block)
     except Exception:  # TVM's own error class: there is no such block
         return None
-    return decode(str(schedule.get(found).annotations[NOTE]), kind)
+    return decode(str(schedule.get(sblock).annotations[NOTE]), kind)
 
 
 def epilogue(
@@ -60,9 +60,9 @@ def epilogue(
             schedule.compute_inline(producer)
             changed = True
             break
-    found = tuple(int(e) for e in schedule.get(block).writes[0].source.shape)
-    if found != shape:
-        raise ToolchainError(f"the anchor's result {shape} is turned into {found}")
+    result_shape = tuple(int(e) for e in schedule.get(block).writes[0].source.shape)
+    if result_shape != shape:
+        raise ToolchainError(f"the anchor's result {shape} is turned into {result_shape}")
     index = [tirx.Var(f"i{i}", "int32") for i in range(len(shape))]
     schedule.transform_block_layout(block, tirx.IndexMap(index, list(axes(*index)), None))
     return block
@@ -83,7 +83,7 @@ def _last(schedule: Schedule, block: Any) -> Any:
 
 
 def _producers(schedule: Schedule, block: Any) -> list[Any]:
-    found = []
+    producers = []
     for producer in schedule.get_producers(block):
-        found += [producer, *_producers(schedule, producer)]
-    return found
+        producers += [producer, *_producers(schedule, producer)]
+    return producers

@@ -87,8 +87,12 @@ class Products:
         def bind(function: Any) -> Any:
             def legalize(builder: relax.BlockBuilder, call: Call) -> Expr:
                 self._is_full = next(self._order) in self._full
-                found = function(builder, call)
-                return call.op.get_attr("FLegalize")(builder, call) if found is None else found
+                replacement = function(builder, call)
+                return (
+                    call.op.get_attr("FLegalize")(builder, call)
+                    if replacement is None
+                    else replacement
+                )
 
             return legalize
 

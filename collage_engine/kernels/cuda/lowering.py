@@ -139,8 +139,8 @@ def without_vectors(kernel: tirx.PrimFunc) -> tirx.PrimFunc:
     """
     serial = tirx.transform.VectorizeLoop(enable_vectorize=False)
     named = kernel.with_attr("global_symbol", "main")
-    found: tirx.PrimFunc = serial(tvm.IRModule({"main": named}))["main"]
-    return found.without_attr("global_symbol")
+    serialised: tirx.PrimFunc = serial(tvm.IRModule({"main": named}))["main"]
+    return serialised.without_attr("global_symbol")
 
 
 def schedule_of(function: tirx.PrimFunc, target: Any, name: str) -> tirx.PrimFunc:

@@ -48,15 +48,15 @@ def where(tests: list[Any], value: Any, outside: int = 0) -> Any:
 
 def unfused(index: Index, shape: Sequence[int]) -> list[Any]:
     """Return the indices along every axis that a row-major index stands for."""
-    found: list[Any] = []
+    indices: list[Any] = []
     for size in reversed(shape):
         if size == 1:
-            found.append(tirx.const(0))
+            indices.append(tirx.const(0))
             continue
-        rest = prod(shape[: len(shape) - len(found) - 1])
-        found.append(index if rest == 1 else tirx.floormod(index, size))
+        rest = prod(shape[: len(shape) - len(indices) - 1])
+        indices.append(index if rest == 1 else tirx.floormod(index, size))
         index = tirx.floordiv(index, size)
-    return found[::-1]
+    return indices[::-1]
 
 
 def fused(index: Sequence[Index], shape: Sequence[int]) -> Any:

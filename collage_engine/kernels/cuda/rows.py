@@ -141,7 +141,7 @@ class _Outliner(PyExprMutator):  # type: ignore[misc,unused-ignore]
         reductions = [name for each in group if (name := _name(each)) in REDUCTIONS]
         name = f"{reductions[-1].rpartition('.')[2]}{ROWS_NAME}"
         variable = self.builder_.add_func(function, name)
-        call = relax.Call(variable, [self.visit_expr(each) for each in arguments])
+        call = relax.Call(variable, [self.visit_expr(argument) for argument in arguments])
         self.set_var_remap(binding.var, self.builder_.emit(call))
 
 
@@ -174,7 +174,7 @@ def _function_of(group: list[relax.VarBinding]) -> tuple[relax.Function, list[An
 
     for binding in group:
         call = binding.value
-        arguments_ = [lifted(each, call) for each in call.args]
+        arguments_ = [lifted(arg, call) for arg in call.args]
         dtype = dtype_of(call)
         is_narrow = _name(binding) == SOFTMAX and dtype != "float32"
         if is_narrow:  # sums of half precision would be rounded at each step

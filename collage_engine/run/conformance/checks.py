@@ -51,9 +51,9 @@ NEARLY = 0.75
 misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
 ``library_table``)."""
 CAPABILITIES = tuple(
-    each
-    for each in vars(capabilities).values()
-    if isinstance(each, type) and getattr(each, "_is_runtime_protocol", False)
+    var
+    for var in vars(capabilities).values()
+    if isinstance(var, type) and getattr(var, "_is_runtime_protocol", False)
 )
 """The protocols of ``toolchains.capabilities`` that are found by ``isinstance``."""
 CORE = frozenset(dir(Toolchain))
@@ -98,12 +98,12 @@ def capabilities_are_named_right(subject: Subject) -> str:
     """No method is nearly one of a capability."""
     cls = type(subject.toolchain)
     named = {name for name in dir(cls) if not name.startswith("_")}
-    found: list[str] = []
+    names: list[str] = []
     missing: dict[str, str] = {}
     for protocol in CAPABILITIES:
         methods = {name for name in vars(protocol) if not name.startswith("_")} - CORE
         if methods <= named:
-            found.append(protocol.__name__)
+            names.append(protocol.__name__)
         else:
             missing |= {_squeezed(name): f"{name} of {protocol.__name__}" for name in methods}
     bases = [base for base in cls.__mro__ if base.__module__.startswith(f"{runtime.__name__}.")]
@@ -115,7 +115,7 @@ def capabilities_are_named_right(subject: Subject) -> str:
                 f"it has {name}, which is nearly {missing[near]}: call it that, or, if it is no "
                 "part of that capability, something else or with a leading underscore",
             )
-    return ", ".join(sorted(found)) or "it has no optional capability"
+    return ", ".join(sorted(names)) or "it has no optional capability"
 
 
 def _squeezed(name: str) -> str:
@@ -125,12 +125,12 @@ def _squeezed(name: str) -> str:
 
 def instances_are_distinct(subject: Subject) -> str:
     """``instances`` gives float32 configurations, the default first, with the run's threads."""
-    toolchain, known = subject.toolchain, ""
+    toolchain, listed = subject.toolchain, ""
     cpu = subject.target.kind == "cpu"
     for target in [Target.cpu(1), Target.cpu(2)] if cpu else [subject.target]:
-        found = checked_instances(toolchain.name, toolchain.instances(target, "float32"))
-        demand(found, f"it has no instance for {target.kind}")
-        for instance in found:
+        instances = checked_instances(toolchain.name, toolchain.instances(target, "float32"))
+        demand(instances, f"it has no instance for {target.kind}")
+        for instance in instances:
             demand(
                 instance.precision == "float32",
                 f"{instance.id} computes in {instance.precision} where float32 was asked for",
@@ -139,8 +139,8 @@ def instances_are_distinct(subject: Subject) -> str:
                 instance.threads == target.threads or not cpu,
                 f"{instance.id} has {instance.threads} threads, the run {target.threads}",
             )
-        known = ", ".join(instance.id for instance in found)
-    return known
+        listed = ", ".join(instance.id for instance in instances)
+    return listed
 
 
 def supports_gives_reasons(subject: Subject) -> str:
@@ -275,9 +275,9 @@ def artifacts_move(subject: Subject) -> str:
     mixed = [each for each in covers if each[1].partitions and each[1].uncovered]
     whole = [each for each in covers if each[1].partitions]
     demand(whole, "nothing of any model can be covered with its candidates")
-    case, found = (mixed or whole)[0]
-    parts = [(instance, part.operators) for part in found.partitions]
-    parts += [(other, (operator,)) for operator in found.uncovered]
+    case, best = (mixed or whole)[0]
+    parts = [(instance, part.operators) for part in best.partitions]
+    parts += [(other, (operator,)) for operator in best.uncovered]
     cover = [make_candidate(case.model.graph, *part, rule="conformance") for part in parts]
     built = build_cover(case.model, cover)
     folder = subject.folder / "artifact"

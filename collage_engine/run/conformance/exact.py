@@ -263,11 +263,11 @@ def _wrong(
         if len(cases) == 1:
             return []  # it is refused, too
         return [said for case in cases for said in _wrong(model, instance, [case], feeds)]
-    found = dict(zip(function.outputs, outputs, strict=True))
+    by_name = dict(zip(function.outputs, outputs, strict=True))
     said = []
     for case in cases:
         index = model.graph.record.output_names.index(f"out{case.number}")
-        computed = found.get(model.graph.record.outputs[index])
+        computed = by_name.get(model.graph.record.outputs[index])
         if computed is None:
             continue  # there is nothing to compute
         operands = [feeds[f"{name}{case.number}"] for name in case.operands]

@@ -61,8 +61,8 @@ def threads_take_turns(subject: Subject) -> str:
     alone = [call(inputs) for inputs in given]
 
     def repeat(k: int) -> bool:
-        found = (call(given[k]) for _ in range(TURNS))
-        return all(_equal(outputs, alone[k]) for outputs in found)
+        results = (call(given[k]) for _ in range(TURNS))
+        return all(_equal(outputs, alone[k]) for outputs in results)
 
     with ThreadPoolExecutor(CALLERS) as pool:
         right = list(pool.map(repeat, range(CALLERS)))
@@ -103,8 +103,8 @@ def _compiled(subject: Subject) -> tuple[Case, Function, Any]:
     if isinstance(subject.toolchain, LowersToTir):
         raise NotApplicable("it has no runtime module of its own")
     instance = subject.instances()[0]
-    found = [(c, f) for c in subject.cases() for f in subject.functions(c, instance)]
-    case, function = max(found, key=lambda each: len(each[1].members))
+    pairs = [(c, f) for c in subject.cases() for f in subject.functions(c, instance)]
+    case, function = max(pairs, key=lambda each: len(each[1].members))
     return case, function, subject.toolchain.compile(function)
 
 
@@ -132,5 +132,5 @@ def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
     return (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
 
 
-def _equal(found: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(found, wanted, strict=True))
+def _equal(outputs: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> bool:
+    return all(np.array_equal(a, b) for a, b in zip(outputs, wanted, strict=True))

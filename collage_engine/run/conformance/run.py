@@ -63,25 +63,25 @@ def check_toolchain(name: str, on_finding: Callable[[Finding], None]) -> list[Fi
     Raises:
         UsageError: There is no such toolchain.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
 
     def keep(finding: Finding) -> None:
-        found.append(finding)
+        findings.append(finding)
         on_finding(finding)
 
     try:
         registry.get(name)
     except ToolchainError as error:
         keep(Finding(next(iter(CHECKS)), "failed", str(error)))
-        return found
+        return findings
     env = measuring_environment([name], 2)
     with Worker(JOB, env=env, name="collage-check") as worker:
         try:
             worker.call(name, timeout_s=WORK_S, on_message=keep)
         except WorkerError as error:
-            check = list(CHECKS)[min(len(found), len(CHECKS) - 1)]
+            check = list(CHECKS)[min(len(findings), len(CHECKS) - 1)]
             keep(Finding(check, "failed", f"it ended the process: {short_reason(error)}"))
-    return found
+    return findings
 
 
 def run_checks(name: str, send: Callable[[Finding], None]) -> None:

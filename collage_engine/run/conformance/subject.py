@@ -142,25 +142,27 @@ class Subject:
         before = [value.copy() for value in given]
         try:
             with compile_function(function) as compiled:
-                found = [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
+                results = [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
         except CollageError as error:
             raise Nonconformance(
                 f"{described(case, function)}: supports() promises it, compiling says {error}"
             ) from error
         kept = all(np.array_equal(a, b) for a, b in zip(given, before, strict=True))
         demand(kept, f"{described(case, function)}: the call writes to its inputs")
-        return found
+        return results
 
     def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
         """Demands that outputs are the true ones, within the tolerance."""
         truth = case.truth.outputs_of(function)
-        for found, wanted in zip(outputs, truth, strict=True):
+        for output, wanted in zip(outputs, truth, strict=True):
             demand(
-                found.shape == wanted.shape,
-                f"{described(case, function)}: an output has shape {list(found.shape)}, not "
+                output.shape == wanted.shape,
+                f"{described(case, function)}: an output has shape {list(output.shape)}, not "
                 f"{list(wanted.shape)}",
             )
-        error = max(errors(found, wanted)[1] for found, wanted in zip(outputs, truth, strict=True))
+        error = max(
+            errors(output, wanted)[1] for output, wanted in zip(outputs, truth, strict=True)
+        )
         demand(
             error <= TOLERANCE,
             f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "

@@ -80,7 +80,7 @@ def compile_unmeasured(
     cover = tuple(by_work.get((c.instance.id, c.nodes), c) for c in process.built.parts)
     known = {candidate.id for candidate in menu.candidates}
     new = [candidate for candidate in cover if candidate.id not in known]
-    # Nothing was measured: neither costs nor hand-overs are known.
+    # Nothing was measured: neither costs nor transitions are known.
     data = data.with_candidates([*menu.candidates, *new], data.costs)
     return CompileOnlyResult(
         data=data,

@@ -21,7 +21,7 @@ from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import baselines
-from collage_engine.trials.contender import COLLAGE, Contender, judged
+from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
 from collage_engine.trials.race import Race
 from collage_engine.trials.race_clock import SETTLE_S
 from collage_engine.trials.runner import Module, TrialRunner, confirming_settings
@@ -99,24 +99,31 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
     settings = task.settings
     if settings.objective == "latency":
         return race
-    known = [one.contender for one in timed(race.standings.results()) if one.contender.eligible]
+    contenders = [
+        result.contender for result in timed(race.standings.results()) if result.contender.eligible
+    ]
     race.close()
     bench = bench_of(task, samples, control, confirming_settings(settings))
     ends_at = control.ends_at - exporting_s(task)
     other = control.open(
         Race(TrialRunner(bench, race.standings.modules), ends_at, keep=control.keep)
     )
-    other.enter(known)
+    other.enter(contenders)
     return other
 
 
 def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     calls = task.open_model.model.graph
-    found = [judged(data, one) for one in baselines(calls, menu, data.settings)]
-    us = {one.contender.key: one.measured_us or math.inf for one in timed(race.standings.results())}
+    contenders = [
+        with_eligibility(data, baseline) for baseline in baselines(calls, menu, data.settings)
+    ]
+    us = {
+        result.contender.key: result.measured_us or math.inf
+        for result in timed(race.standings.results())
+    }
     return sorted(
-        found,
+        contenders,
         key=lambda one: (one.kind != "user", not one.eligible, us.get(one.key, math.inf)),
     )
 
@@ -139,13 +146,13 @@ def _enter(
     """
     ours = [
         Contender(
-            name=COLLAGE if place == 0 else f"{COLLAGE} {place + 1}",
+            name=COLLAGE if index == 0 else f"{COLLAGE} {index + 1}",
             kind="collage",
             cover=cover,
         )
-        for place, cover in enumerate(covers)
+        for index, cover in enumerate(covers)
     ]
-    race.enter([judged(data, one) for one in ours], on_progress=report.progress)
+    race.enter([with_eligibility(data, our) for our in ours], on_progress=report.progress)
     # What the end of the race needs goes before baselines, which are shown and hardly ever win.
     ends_at = race.clock.ends_at - race.clock.kept_s
     race.enter(others, ends_at=ends_at, on_progress=report.progress)
@@ -168,8 +175,8 @@ def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[C
     It may be one that breaks a pin: what a pin costs is seen against what there would be without.
     """
     us = {} if previous is None else {b.name: b.measured_us for b in previous.baselines}
-    known = [one for one in others if us.get(one.name) is not None]
-    return sorted(known, key=lambda one: us[one.name] or math.inf)[:1]
+    timed_contenders = [other for other in others if us.get(other.name) is not None]
+    return sorted(timed_contenders, key=lambda one: us[one.name] or math.inf)[:1]
 
 
 def _worth_keeping(

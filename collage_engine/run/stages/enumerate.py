@@ -76,9 +76,9 @@ def enumerate_candidates(
                 if state.fault:
                     control.faults.leave_out(state.name, state.reason or "")
             missed = {
-                name: found.title
+                name: about.title
                 for name in menu.not_ready
-                if (found := _about(name)) is not None and menu.target.kind in found.targets
+                if (about := _about(name)) is not None and menu.target.kind in about.targets
             }
             late = [not_ready_in_words(list(missed.values()))] if missed else []
             out = [left_out_sentence(*each) for each in control.faults.left_out.items()]
@@ -86,7 +86,7 @@ def enumerate_candidates(
             check_placements(model.graph.record, model.record.folded, settings, names)
             data = _problem_data(task, menu)
             try:
-                with naming_who_is_absent([*late, *out]):
+                with add_missing_toolchains([*late, *out]):
                     _check_that_a_cover_exists(data, menu.without_candidates)
             except InfeasibleError:
                 if not missed:
@@ -160,7 +160,7 @@ def not_ready_in_words(titles: Sequence[str]) -> str:
 
 
 @contextlib.contextmanager
-def naming_who_is_absent(sentences: Sequence[str]) -> Iterator[None]:
+def add_missing_toolchains(sentences: Sequence[str]) -> Iterator[None]:
     """Add to the sentence of a model without a placement which toolchains the run does without."""
     try:
         yield

@@ -28,7 +28,7 @@ class ExportResult:
     """Clocks and load after the last measurement."""
 
 
-def quiet_enough(state: MachineState, settings: RunSettings) -> MachineState:
+def require_quiet_machine(state: MachineState, settings: RunSettings) -> MachineState:
     """Return the machine's state, unless others use it and the settings are strict.
 
     Raises:
@@ -51,7 +51,7 @@ def export_winner(
     Raises:
         MeasureError: The settings are strict, and others used the machine after the race.
     """
-    after = quiet_enough(machine_state(), task.settings)
+    after = require_quiet_machine(machine_state(), task.settings)
     built = confirmed.race_result.winner.folder
     assert built is not None
     try:

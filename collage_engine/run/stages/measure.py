@@ -27,7 +27,7 @@ from collage_engine.trials.race import Race
 from collage_engine.wording.figures import costs_text
 
 TRANSITIONS_FROM_S = 40.0
-"""Seconds for measuring from which unknown costs of hand-overs and conversions are measured first,
+"""Seconds for measuring from which unknown costs of transitions and conversions are measured first,
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
 
 
@@ -39,7 +39,7 @@ def measure_candidates(
     race: Race,
     control: RunControl,
 ) -> ProblemData:
-    """Measure candidates and hand-overs until the best cover is measured or the time is over.
+    """Measure candidates and transitions until the best cover is measured or the time is over.
 
     A quick confirmation measures only where the costs at hand make no cover.
 
@@ -52,7 +52,7 @@ def measure_candidates(
         control: Takes progress and costs.
 
     Returns:
-        The data with isolated costs, and with constants of hand-overs.
+        The data with isolated costs, and with constants of transitions.
 
     Raises:
         MeasureError: Nothing can be measured, and what is known makes no cover.
@@ -83,9 +83,9 @@ def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
     """Return the data with the costs that an earlier run has found out, within the model, too."""
     if previous is None:
         return data
-    known = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
+    usable = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
     since = {n: cost for n, cost in data.costs.costs.items() if data.costs.known(n)}
-    return data.with_costs(CostTable(known).with_isolated(since))
+    return data.with_costs(CostTable(usable).with_isolated(since))
 
 
 @dataclass(eq=False)
@@ -127,7 +127,7 @@ class _Measurement:
             return False
 
     def _measure(self, seconds: float, report: StageReport) -> bool:
-        """Measure hand-overs and candidates, in this order."""
+        """Measure transitions and candidates, in this order."""
         deadline = time.monotonic() + seconds
         total = len({c.key for c in self.data.candidates})
 
@@ -149,10 +149,10 @@ class _Measurement:
             self.measuring,
             groups_of(opened.model.graph),
             (
-                Timed(part.instance.id, part.nodes, one.partitions_us[part.id])
-                for one in self.race.standings.profiled()
-                for part in one.contender.cover
-                if part.id in one.partitions_us
+                Timed(part.instance.id, part.nodes, result.partitions_us[part.id])
+                for result in self.race.standings.profiled()
+                for part in result.contender.cover
+                if part.id in result.partitions_us
             ),
         )
         try:
@@ -161,7 +161,7 @@ class _Measurement:
             self.data = planner.data
 
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
-        """Take what hand-overs and conversions cost from the store, or measure it."""
+        """Take what transitions and conversions cost from the store, or measure it."""
         constants = transition_constants(
             self.task.open_model, self.menu, self.data.settings, control, now
         )

@@ -39,9 +39,9 @@ from collage_engine.records.precision import (
     RoundedProduct,
     Rounding,
     RoundingTrial,
-    careful,
-    full_places,
+    float32_nodes,
     is_reduced,
+    keep_float32,
 )
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.stages.samples import RunSamples
@@ -50,7 +50,7 @@ from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.contender import COLLAGE, Contender, Sample, finite, judged
+from collage_engine.trials.contender import COLLAGE, Contender, Sample, finite, with_eligibility
 from collage_engine.trials.product_choice import ProductChoice, Products, choose_products
 from collage_engine.trials.race import Race
 
@@ -107,9 +107,11 @@ class ChosenPrecision:
         if chosen is None:
             return data
         kept = {
-            key_of(one.contender.cover[0].instance)
-            for one in race.standings.results()
-            if one.contender.kind == "whole-model" and one.reason is None and one.measured_us
+            key_of(result.contender.cover[0].instance)
+            for result in race.standings.results()
+            if result.contender.kind == "whole-model"
+            and result.reason is None
+            and result.measured_us
         }
 
         def keeps(candidate: Candidate) -> bool:
@@ -136,11 +138,11 @@ def seconds_for_precision(task: RunTask, menu: Menu) -> float:
 
 def _reduced(menu: Menu) -> dict[Key, ToolchainInstance]:
     """Return an instance of every toolchain in each reduced precision: its first."""
-    found: dict[Key, ToolchainInstance] = {}
+    instances: dict[Key, ToolchainInstance] = {}
     for source in menu.sources:
         if is_reduced(source.instance):
-            found.setdefault(key_of(source.instance), source.instance)
-    return found
+            instances.setdefault(key_of(source.instance), source.instance)
+    return instances
 
 
 def choose_precision(
@@ -212,7 +214,11 @@ class _Choosing:
         self._samples, self._control = samples, control
         self._emulation = emulation
         self._instances = _reduced(menu)
-        able = [one for one in self._instances.values() if about(one.toolchain).mixes_precision]
+        able = [
+            instance
+            for instance in self._instances.values()
+            if about(instance.toolchain).mixes_precision
+        ]
         self._able = sorted(able, key=lambda one: menu.source(one.id).lowers_to_tir)
         work = work_of_operators(self._data.graph)
         self._operations = {p.number: work[p.number].operations for p in emulation.products}
@@ -284,21 +290,21 @@ class _Choosing:
 
     def _single_errors(self, worst: Sample, seconds: float) -> dict[OperatorNumber, float] | None:
         """Return each product's own error on a sample; None where there is no time for all."""
-        found: dict[OperatorNumber, float] = {}
+        errors: dict[OperatorNumber, float] = {}
         began = time.monotonic()
         for number in self._operations:
-            found[number] = self._share(worst, frozenset({number}))
-            each_s = (time.monotonic() - began) / len(found)
+            errors[number] = self._share(worst, frozenset({number}))
+            each_s = (time.monotonic() - began) / len(errors)
             if each_s * len(self._operations) > seconds:
                 return None
-        return found
+        return errors
 
     def enter(self) -> None:
         """Build the whole model with the chosen products rounded on each toolchain that can.
 
         What breaks the tolerance is chosen anew by its real error, and built again.
         """
-        pending = {one: self._first[key_of(one)] for one in self._able}
+        pending = {solution: self._first[key_of(solution)] for solution in self._able}
         ends_at = math.inf
         for _ in range(MOST_BUILDS):
             for instance, choice in [*pending.items()]:
@@ -319,7 +325,9 @@ class _Choosing:
         """
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
-        contender = judged(self._data, Contender(name=COLLAGE, kind="collage", cover=(made,)))
+        contender = with_eligibility(
+            self._data, Contender(name=COLLAGE, kind="collage", cover=(made,))
+        )
         trial = self._race.try_cover(contender, ends_at=ends_at)
         if not trial.reached:
             self.unreached.append(contender)
@@ -337,8 +345,8 @@ class _Choosing:
         )
         if error is None:
             return None  # it was not run: what the emulation says stands
-        left = full_places(made.instance)
-        rounded = frozenset(n for place, n in enumerate(made.nodes) if place not in left)
+        left = float32_nodes(made.instance)
+        rounded = frozenset(n for index, n in enumerate(made.nodes) if index not in left)
         self.allowed[key_of(instance)] = frozenset() if trial.reason else rounded
         # An output may break a bound below the tolerance: then the factor is 1 at least.
         bound = BOUND * choice.error / max(1.0, error / tolerance)
@@ -349,13 +357,13 @@ class _Choosing:
         graph = self._model.graph
         everything = graph.operators
         kept = [
-            place
-            for place, number in enumerate(everything)
+            index
+            for index, number in enumerate(everything)
             if graph.nodes[number].op in PRODUCTS and number not in choice.products
         ]
         if len(choice.products) == len(choice.order):
             kept = []  # nothing that matters is left out: it is the whole model in this precision
-        made = make_candidate(graph, careful(instance, kept), everything, rule="precision")
+        made = make_candidate(graph, keep_float32(instance, kept), everything, rule="precision")
         return with_keys(self._model, self._menu.keys, [made])[0]
 
     def rounding(self) -> Rounding:
@@ -364,7 +372,7 @@ class _Choosing:
         Ranks are those of the first choice on the toolchain where it was fastest; where the stage
         ended before that, products are ranked by depth.
         """
-        us = {one.toolchain: one.measured_us for one in self._trials if one.measured_us}
+        us = {trial.toolchain: trial.measured_us for trial in self._trials if trial.measured_us}
         best = min(self._able, key=lambda one: us.get(one.toolchain, math.inf), default=None)
         first = None if best is None else self._first.get(key_of(best))
         order = [*reversed(self._operations)] if first is None else first.order
@@ -393,14 +401,14 @@ def _whole_models(race: Race, products: int) -> list[RoundingTrial]:
     """Return what came of whole models with all products rounded, for documents."""
     return [
         RoundingTrial(
-            toolchain=one.contender.cover[0].instance.toolchain,
+            toolchain=result.contender.cover[0].instance.toolchain,
             rounded=products,
-            max_rel_error=finite(one.max_rel_error),
-            measured_us=one.measured_us,
-            reason=one.reason,
+            max_rel_error=finite(result.max_rel_error),
+            measured_us=result.measured_us,
+            reason=result.reason,
         )
-        for one in race.standings.results()
-        if one.contender.kind == "whole-model"
-        and one.contender.reduced
-        and one.max_rel_error is not None
+        for result in race.standings.results()
+        if result.contender.kind == "whole-model"
+        and result.contender.reduced
+        and result.max_rel_error is not None
     ]

@@ -20,7 +20,7 @@ from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
 from collage_engine.records.precision import RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask
-from collage_engine.support.errors import MeasureError, shown
+from collage_engine.support.errors import MeasureError, displayable
 from collage_engine.support.text import counted
 from collage_engine.trials.contender import ContenderResult, Sample
 
@@ -80,7 +80,7 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
         )
     nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
     first, *further = (
-        Sample(each.inputs, each.truth, tolerance.by_output, nowhere) for each in samples
+        Sample(sample.inputs, sample.truth, tolerance.by_output, nowhere) for sample in samples
     )
     return RunSamples(
         sample=first,
@@ -103,7 +103,7 @@ def default_warnings(model: ImportedModel) -> list[str]:
     names = model.defaults
     if not names or model.ir_version < FIRST_CONSTANT_INITIALIZERS:
         return []
-    which = ", ".join(map(repr, map(shown, names[:3]))) + (", …" if len(names) > 3 else "")
+    which = ", ".join(map(repr, map(displayable, names[:3]))) + (", …" if len(names) > 3 else "")
     return [
         f"the file holds values for {counted(len(names), 'input')} ({which}), which are constants "
         "now; --keep-inputs NAME keeps one as an input. ONNX Runtime by itself folds and packs no "
@@ -205,16 +205,16 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
         said.append(
             f"errors of {which} up to {bound:.2g} of its largest value are taken for right: {why}"
         )
-    ran = [one for one in outcomes if one.max_rel_error is not None]
+    ran = [outcome for outcome in outcomes if outcome.max_rel_error is not None]
     refused = [
-        one
-        for one in ran
-        if one.reason is not None
-        and (one.max_rel_error or 0.0)
+        result
+        for result in ran
+        if result.reason is not None
+        and (result.max_rel_error or 0.0)
         > tolerance.value  # no --tolerance admits another one of whole numbers
     ]
     if refused and 2 * len(refused) >= len(ran):
-        errors = sorted(one.max_rel_error or 0.0 for one in refused)
+        errors = sorted(result.max_rel_error or 0.0 for result in refused)
         said.append(
             f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
             f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "

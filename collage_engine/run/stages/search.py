@@ -24,21 +24,21 @@ def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl
         InfeasibleError: Measured candidates cover the graph in no way.
     """
     with control.stage("search") as report:
-        found = data.search()
-        if found.answer.infeasible is not None:
+        covers = data.search()
+        if covers.answer.infeasible is not None:
             out_of_time = "measure" in control.cut_short
             raise no_cover_error(
                 data,
-                found.answer,
+                covers.answer,
                 menu.without_candidates,
                 race.standings.failures(),
                 wrong_models=race.standings.wrong_models(),
                 out_of_time=out_of_time,
             )
-        if not found.covers:
+        if not covers.covers:
             raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})
-        report.detail = counted(len(found.covers[0]), "partition")
-    return found
+        report.detail = counted(len(covers.covers[0]), "partition")
+    return covers
 
 
 def no_cover_error(

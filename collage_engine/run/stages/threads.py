@@ -75,15 +75,15 @@ def choose_threads(
         found = race.time_without_entering(tried, ends_at=ends_at)
         all_us = race.standings.time_us(leader)  # with the common rounds
         us = {most: all_us, **{int(name): taken for name, taken in found.items()}}
-        known = {threads: taken for threads, taken in us.items() if taken is not None}
-        if all_us is None or len(known) < 2:
+        measured = {threads: taken for threads, taken in us.items() if taken is not None}
+        if all_us is None or len(measured) < 2:
             return task
-        best = min(known, key=lambda threads: known[threads])
+        best = min(measured, key=lambda threads: measured[threads])
         report.detail = ", ".join(
             f"{time_text(taken)} on {counted(threads, 'thread')}"
-            for threads, taken in known.items()
+            for threads, taken in measured.items()
         )
-        if known[best] * SLOWER > all_us:
+        if measured[best] * SLOWER > all_us:
             best = most
     settings = msgspec.structs.replace(task.settings, threads=best)
-    return replace(task, settings=settings, threads_us=known)
+    return replace(task, settings=settings, threads_us=measured)

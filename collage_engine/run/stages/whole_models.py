@@ -118,7 +118,7 @@ def whole_models(
         return placement_under_pins(task.open_model, menu, data, task.previous), []
     contenders = first_contenders(task.open_model, menu, data)
     early = before_precision(contenders, menu) if has_precision else contenders
-    return early, [one for one in contenders if one not in early]
+    return early, [contender for contender in contenders if contender not in early]
 
 
 def enter_whole_models(
@@ -155,11 +155,13 @@ def enter_whole_models(
             now, left_s = time.monotonic(), race.clock.left_s - reserved_s
             # Each toolchain alone may take all of it: what wins is mostly decided by them.
             for secondary, share in ((False, 1.0), (True, STEP_SHARE)):
-                some = [one for one in contenders if is_secondary(one) == secondary]
+                some = [
+                    contender for contender in contenders if is_secondary(contender) == secondary
+                ]
                 race.enter(some, ends_at=now + share * left_s, on_progress=report.progress)
             results = race.standings.results()
             report.detail = _detail(results, race)
-            if not all(one.reached for one in results):
+            if not all(result.reached for result in results):
                 control.cut(stage)
     return with_trial_costs(task.open_model, menu, data, race.standings.results())
 
@@ -171,14 +173,14 @@ def exporting_s(task: RunTask) -> float:
 
 def timed(results: Sequence[ContenderResult]) -> list[ContenderResult]:
     """Return the results of those that ran with right numbers, the fastest first."""
-    found = [one for one in results if one.reason is None and one.measured_us]
-    return sorted(found, key=lambda one: one.measured_us or math.inf)
+    finished = [result for result in results if result.reason is None and result.measured_us]
+    return sorted(finished, key=lambda one: one.measured_us or math.inf)
 
 
 def _detail(results: Sequence[ContenderResult], race: Race) -> str:
     """Return the outcome in a phrase, such as ``6 placements tried, 5 of them on one …``."""
-    reached = [one for one in results if one.reached]
-    single = sum(one.contender.kind == "whole-model" for one in reached)
+    reached = [result for result in results if result.reached]
+    single = sum(result.contender.kind == "whole-model" for result in reached)
     tried = f"{counted(len(reached), 'placement')} tried, {single} of them on one toolchain"
     us = None if race.leader is None else race.standings.time_us(race.leader)
     if race.leader is None or us is None:
@@ -205,21 +207,21 @@ def with_trial_costs(
         results: The trials.
     """
     ran = timed(results)
-    in_one = [one for one in ran if len(one.contender.cover) == 1]
+    in_one = [result for result in ran if len(result.contender.cover) == 1]
     costs: dict[str, Cost] = {}
     tried: dict[str, Candidate] = {}
     for outcome in in_one if any(one.contender.eligible for one in in_one) else ran:
         for part in outcome.contender.cover:
             us = outcome.partitions_us.get(part.id, 0.0)
-            known, is_whole = data.costs.cost(part.id), outcome in in_one
-            if us > 0 and part.id not in costs and replaces(us, known, is_whole):
+            isolated, is_whole = data.costs.cost(part.id), outcome in in_one
+            if us > 0 and part.id not in costs and replaces(us, isolated, is_whole):
                 costs[part.id] = _cost(outcome, us, is_whole)
                 tried[part.id] = data.by_id.get(part.id, part)
     new = with_keys(open_model.model, menu.keys, (c for c in tried.values() if not c.key))
-    found = {**tried, **{c.id: c for c in new}}
+    merged = {**tried, **{c.id: c for c in new}}
     whole = {one.contender.cover[0].id for one in in_one}
-    _keep(open_model, menu, [c for c in found.values() if c.id in whole], costs)
-    added = [c for c in found.values() if c.id not in data.by_id]
+    _keep(open_model, menu, [c for c in merged.values() if c.id in whole], costs)
+    added = [c for c in merged.values() if c.id not in data.by_id]
     return data.with_candidates([*data.candidates, *added], data.costs.with_isolated(costs))
 
 

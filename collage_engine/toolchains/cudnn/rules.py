@@ -61,10 +61,10 @@ def check(graph: DataflowGraph, node: Node) -> None:
         raise UnsupportedError(f"{title}: images or filters in another layout than ONNX's")
 
 
-def tensor(place: dict[str, Any], kind: TensorType, rank: int) -> dict[str, Any]:
+def tensor(location: dict[str, Any], kind: TensorType, rank: int) -> dict[str, Any]:
     """Return a dense tensor of so many axes for the runtime; strides count elements."""
     dims = (1,) * (rank - len(kind.shape)) + tuple(kind.shape)
-    return {**place, "dims": list(dims), "strides": list(row_major(dims)), "dtype": kind.dtype}
+    return {**location, "dims": list(dims), "strides": list(row_major(dims)), "dtype": kind.dtype}
 
 
 def steps(places: Places, product: Product, precision: str) -> list[dict[str, Any]]:

@@ -44,10 +44,10 @@ def need_nvcc() -> str:
     Raises:
         ToolchainError: There is none; the text says how to get one.
     """
-    found = find_nvcc()
-    if found is None:
+    compiler = find_nvcc()
+    if compiler is None:
         raise ToolchainError("no nvcc: install the CUDA toolkit, or set CUDA_HOME to one")
-    return found
+    return compiler
 
 
 @cache

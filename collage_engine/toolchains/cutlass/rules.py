@@ -65,37 +65,37 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
     """Return the steps of a convolution: images are turned before and after it where need be."""
     graph, node = places.graph, product.anchor
     filters = places.constants(product.bindings["right"]).transpose(0, 2, 3, 1)
-    found: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     step: dict[str, Any] = {
         "op": "conv",
         "name": node.name or f"{node.op} {node.index}",
         "dtype": node.type.dtype,
         "epilogue": product.epilogue,
         **sizes_of(node, graph.values[product.bindings["left"]].type.shape, filters.shape),
-        "a": _image(places, product.bindings["left"], found),
+        "a": _image(places, product.bindings["left"], written),
         "b": places.constant(filters),
     }
     if product.bias is not None:
         step["bias"] = places.read(product.bias)
     if product.residual is not None:
-        step["c"] = _image(places, product.residual, found)
-    found.append(step)
+        step["c"] = _image(places, product.residual, written)
+    written.append(step)
     result = graph.values[product.result]
     if not differs(result.type):
         step["d"] = places.write(result.index)
-        return found
+        return written
     step["d"] = places.turned[result.index] = places.temporary(result.type.bytes)
     if result.index in places.known:  # it leaves the function
         n, c, h, w = result.type.shape
         target = places.write(result.index)
-        found.append(_transpose(places, result, step["d"], target, (n, h * w, c)))
-    return found
+        written.append(_transpose(places, result, step["d"], target, (n, h * w, c)))
+    return written
 
 
-def _image(places: Places, index: int, found: list[dict[str, Any]]) -> Place:
+def _image(places: Places, index: int, steps: list[dict[str, Any]]) -> Place:
     """Return the place of a value of axes N, C, H, W, stored as N, H, W, C.
 
-    Where it is stored otherwise, a step that transposes it is appended to ``found``.
+    Where it is stored otherwise, a step that transposes it is appended to ``steps``.
     """
     value = places.graph.values[index]
     if index not in places.turned:
@@ -104,7 +104,7 @@ def _image(places: Places, index: int, found: list[dict[str, Any]]) -> Place:
             return given
         places.turned[index] = places.temporary(value.type.bytes)
         n, c, h, w = value.type.shape
-        found.append(_transpose(places, value, given, places.turned[index], (n, c, h * w)))
+        steps.append(_transpose(places, value, given, places.turned[index], (n, c, h * w)))
     return places.turned[index]
 
 

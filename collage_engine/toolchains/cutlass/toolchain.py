@@ -111,10 +111,10 @@ class CutlassToolchain(CudaToolchain):
         from collage_engine.toolchains.cutlass import library
 
         families = self.families(plan, architecture)
-        found = {activation: library.build(family) for activation, family in families.items()}
-        for path in found.values():
+        kernels = {activation: library.build(family) for activation, family in families.items()}
+        for path in kernels.values():
             library.open_library(path)
-        return found
+        return kernels
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
@@ -122,9 +122,9 @@ class CutlassToolchain(CudaToolchain):
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Return the runtime, and the kernels among which these functions may choose."""
-        found: dict[str, RuntimeLibrary] = {}
+        libraries: dict[str, RuntimeLibrary] = {}
         for function in functions:
             plan = self.dry_plan(function.graph, function.nodes)
             for path in self.kernels(plan, function.instance.architecture).values():
-                found[path.name] = self.carried(path)
-        return (*self.runtime_libraries(), *found.values())
+                libraries[path.name] = self.carried(path)
+        return (*self.runtime_libraries(), *libraries.values())

@@ -39,11 +39,11 @@ class MklToolchain(BlasToolchain):
         self.version()
         files = importlib.metadata.files(PACKAGE) or []
         wanted = ("rt", "core", "intel_lp64", "sequential", "def", "avx2", "avx512", "avx10")
-        found = []
+        libraries = []
         for part in wanted:
             name = next((f.name for f in files if f.name.startswith(f"libmkl_{part}.so")), None)
             if name is not None:
-                found.append(find_in_wheel(PACKAGE, name))
-        if not found or not found[0].name.startswith("libmkl_rt."):
+                libraries.append(find_in_wheel(PACKAGE, name))
+        if not libraries or not libraries[0].name.startswith("libmkl_rt."):
             raise ToolchainError(f"the package {PACKAGE} carries no libmkl_rt.so")
-        return tuple(found)
+        return tuple(libraries)

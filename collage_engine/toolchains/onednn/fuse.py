@@ -42,14 +42,14 @@ def fuse(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     readers: Counter[int] = Counter(v for s in plan.steps for v in s.reads())
     readers.update(outputs)
     steps: list[Step | None] = []
-    place: dict[int, int] = {}
+    place_of: dict[int, int] = {}
     for step in plan.steps:
-        joined = _join(plan, step, steps, place, readers)
+        joined = _join(plan, step, steps, place_of, readers)
         if joined is not None:
             host, merged = joined
             steps[host] = None
             step = merged
-        place[step.out] = len(steps)
+        place_of[step.out] = len(steps)
         steps.append(step)
     plan.steps = [s for s in steps if s is not None]
     _bias(plan)
@@ -60,7 +60,7 @@ def _join(
     plan: OneDnnProgram,
     step: Step,
     steps: list[Step | None],
-    place: dict[int, int],
+    place_of: dict[int, int],
     readers: Counter[int],
 ) -> tuple[int, Step] | None:
     """Return the position of the step that takes ``step`` as a post-op, and the joined step.
@@ -75,7 +75,7 @@ def _join(
         return None
     best: tuple[bool, int, list[PostOp]] | None = None
     for value, posts in candidates:
-        at = place.get(value)
+        at = place_of.get(value)
         host = None if at is None else steps[at]
         if at is None or host is None or host.op not in ANCHORS or readers[value] != 1:
             continue
@@ -182,9 +182,9 @@ def _note_last_reads(plan: OneDnnProgram, outputs: tuple[int, ...]) -> None:
     for step in plan.steps:
         source = step.fields["src"] if step.op in VIEWS else step.out
         memory[step.out] = memory.get(source, source)
-    known = {memory.get(value, value) for value in outputs}
+    last_values = {memory.get(value, value) for value in outputs}
     for step in reversed(plan.steps):
         read = {memory.get(value, value) for value in step.reads()}
         for post in step.posts:
-            post.last = memory.get(post.value, post.value) not in known
-        known |= read
+            post.last = memory.get(post.value, post.value) not in last_values
+        last_values |= read

@@ -64,12 +64,12 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
     leaving = operator_set(graph.record.producers(function.outputs))
-    found = {
+    claims = {
         root: each
         for root, each in composites.within(graph, nodes).items()
         if not each.nodes & leaving & ~one_operator(root)
     }
-    _lower_all(plan, nodes, found)
+    _lower_all(plan, nodes, claims)
     for index, name in function.gives.items():
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in function.outputs)
@@ -86,9 +86,9 @@ def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) ->
 
 
 def _lower_all(
-    plan: OneDnnProgram, nodes: OperatorSet, found: dict[OperatorNumber, composites.Claim]
+    plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, composites.Claim]
 ) -> None:
-    part_of = {i: root for root, each in found.items() for i in members(each.nodes)}
+    part_of = {i: root for root, each in claims.items() for i in members(each.nodes)}
     lowered_alone: set[int] = set()
     for index in members(nodes):
         if index in plan.of_node:
@@ -97,24 +97,24 @@ def _lower_all(
         if root is not None and root not in lowered_alone:
             if index != root:
                 continue
-            if _lower_composite(plan, found[root]):
+            if _lower_composite(plan, claims[root]):
                 continue
             # Its constants are others than expected: operator by operator, the root last.
             lowered_alone.add(root)
-            for inner in members(found[root].nodes):
+            for inner in members(claims[root].nodes):
                 _lower_call(plan, plan.graph.nodes[inner])
             continue
         _lower_call(plan, plan.graph.nodes[index])
 
 
-def _lower_composite(plan: OneDnnProgram, found: composites.Claim) -> bool:
-    plan.current = tuple(members(found.nodes))
+def _lower_composite(plan: OneDnnProgram, claim: composites.Claim) -> bool:
+    plan.current = tuple(members(claim.nodes))
     before = len(plan.steps)
-    value = found.build(plan, found.match)
+    value = claim.build(plan, claim.match)
     if value is None:
         del plan.steps[before:]
         return False
-    plan.of_node[found.match.root] = value
+    plan.of_node[claim.match.root] = value
     return True
 
 
@@ -143,10 +143,10 @@ _reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDicti
 
 def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Return why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
-    known = _reasons.setdefault(graph, {})
-    if index not in known:
-        known[index] = _refusal(graph, index)
-    return known[index]
+    reasons = _reasons.setdefault(graph, {})
+    if index not in reasons:
+        reasons[index] = _refusal(graph, index)
+    return reasons[index]
 
 
 def _refusal(graph: DataflowGraph, index: OperatorNumber) -> str | None:

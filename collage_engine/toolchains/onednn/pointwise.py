@@ -99,9 +99,9 @@ def arithmetic(plan: OneDnnProgram, node: Node) -> int:
         scalar = plan.scalar(at)
         if scalar is None or (plan.graph.values[other].type.shape or (1,)) != shape:
             continue
-        found = _with_scalar(node.op, scalar, is_first=at == left)
-        if found is not None:
-            return plan.eltwise(plan.tensor(other), *found)
+        scaled = _with_scalar(node.op, scalar, is_first=at == left)
+        if scaled is not None:
+            return plan.eltwise(plan.tensor(other), *scaled)
     return plan.binary(BINARY[node.op], plan.tensor(left), plan.tensor(right))
 
 

@@ -38,7 +38,9 @@ def field(plan: OneDnnProgram, node: Node, number: int) -> int:
     """
     kind = title(node.op)
     outputs = node.attributes.get("outputs", [])
-    which = [place for place, given in enumerate(outputs) if given][number : number + 1]
+    which = [which_output for which_output, given in enumerate(outputs) if given][
+        number : number + 1
+    ]
     if which == [2]:
         raise UnsupportedError(f"{kind}: the last cell state is not taken from oneDNN")
     every = plan.shared.get(node.index)

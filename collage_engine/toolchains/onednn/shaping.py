@@ -70,8 +70,8 @@ def take(plan: OneDnnProgram, node: Node) -> int:
     if axis is None:
         raise UnsupportedError("Gather: oneDNN takes along one axis only")
     axis = int(axis) % len(dims)
-    found = plan.array(index.index)
-    at = 0 if found is None else int(found.reshape(())) % dims[axis]
+    chosen = plan.array(index.index)
+    at = 0 if chosen is None else int(chosen.reshape(())) % dims[axis]
     begin = [at if d == axis else 0 for d in range(len(dims))]
     kept = tuple(1 if d == axis else e for d, e in enumerate(dims))
     out = plan.emit("slice", kept, src=value, begin=begin, step=[1] * len(dims))

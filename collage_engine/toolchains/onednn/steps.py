@@ -59,9 +59,9 @@ class Step:
 
     def reads(self) -> list[int]:
         """Return the values that the step reads, those of its post-ops included."""
-        found = [self.fields[key] for key in READS if key in self.fields]
-        found += self.fields.get("srcs", [])
-        return found + [p.value for p in self.posts if p.kind == "binary"]
+        inputs = [self.fields[key] for key in READS if key in self.fields]
+        inputs += self.fields.get("srcs", [])
+        return inputs + [p.value for p in self.posts if p.kind == "binary"]
 
     def as_json(self) -> dict[str, Any]:
         """Return the step as JSON values for the runtime."""

@@ -45,10 +45,10 @@ def profile_layers(file: str, threads: int, inputs: Mapping[str, np.ndarray]) ->
         while runs < LEAST_RUNS or (runs < MOST_RUNS and time.monotonic() - began < LEAST_S):
             session.run(None, feeds)
             runs += 1
-        found = read_profile(json.loads(Path(session.end_profiling()).read_text()))
-    if found is None:
+        layers = read_profile(json.loads(Path(session.end_profiling()).read_text()))
+    if layers is None:
         raise ToolchainError("ONNX Runtime's profile names no layers")
-    return found
+    return layers
 
 
 def read_profile(events: Any) -> Profile | None:

@@ -60,12 +60,12 @@ def provider_libraries(provider: str) -> tuple[tuple[str, Path], ...]:
     if provider == TENSORRT:
         own.append(f"libonnxruntime_providers_{TENSORRT}.so")
         needed += _NEEDED_BY_TENSORRT
-    found = [(name, find_file(wheels, name)) for name, wheels in needed]
+    libraries = [(name, find_file(wheels, name)) for name, wheels in needed]
     # libcudnn.so.9 opens the libraries of its engines by name, and ends the process where they do
     # not lie beside it.
     engines = sorted(find_file(_CUDNN_WHEELS, "libcudnn.so.9").parent.glob("libcudnn_*.so.9"))
-    found += [(file.name, file) for file in (*engines, *nvrtc())]
-    return (*found, *((name, find_in_wheel(GPU_PACKAGE, name)) for name in own))
+    libraries += [(file.name, file) for file in (*engines, *nvrtc())]
+    return (*libraries, *((name, find_in_wheel(GPU_PACKAGE, name)) for name in own))
 
 
 def opened_first(provider: str) -> list[str]:
@@ -77,15 +77,15 @@ def opened_first(provider: str) -> list[str]:
 @cache
 def present_providers() -> tuple[str, ...]:
     """Return the providers whose libraries are here, where there is a device to run them on."""
-    found = []
+    providers = []
     for provider in (CUDA, TENSORRT):
         try:
             provider_libraries(provider)
         except ToolchainError as error:
             _LOG.info("ONNX Runtime's provider %s is not here: %s", provider, error)
         else:
-            found.append(provider)
-    return tuple(found) if found and cuda_probe().devices else ()
+            providers.append(provider)
+    return tuple(providers) if providers and cuda_probe().devices else ()
 
 
 def device_instances(
@@ -99,7 +99,7 @@ def device_instances(
         precision: The lowest that the run admits; products of float32 are rounded to tf32 at most,
             which keeps as many digits as float16.
     """
-    found = []
+    instances = []
     has_tf32 = generation(architecture) >= FIRST_TF32
     admits_tf32 = has_tf32 and precision in (TF32, FLOAT16, BFLOAT16)
     for provider in present_providers():
@@ -110,10 +110,10 @@ def device_instances(
             architecture=architecture,
         )
         if provider == CUDA or not has_tf32:
-            found.append(plain)
+            instances.append(plain)
         if admits_tf32:
-            found.append(in_precision(plain, TF32))
-    return tuple(found)
+            instances.append(in_precision(plain, TF32))
+    return tuple(instances)
 
 
 def provider_of(instance: ToolchainInstance) -> str:

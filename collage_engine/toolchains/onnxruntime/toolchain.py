@@ -250,7 +250,9 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries of the functions' providers, too."""
         providers = {provider_of(function.instance) for function in functions} - {""}
-        files = dict(pair for each in sorted(providers) for pair in provider_libraries(each))
+        files = dict(
+            pair for provider in sorted(providers) for pair in provider_libraries(provider)
+        )
         further = (
             self.carried(file, name, "" if name.startswith("libonnxruntime") else LICENCE)
             for name, file in files.items()
@@ -259,7 +261,9 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def _provider_files(self) -> tuple[tuple[str, Path], ...]:
         """Return the libraries of the providers for devices that are present."""
-        files = dict(pair for each in present_providers() for pair in provider_libraries(each))
+        files = dict(
+            pair for provider in present_providers() for pair in provider_libraries(provider)
+        )
         return tuple(files.items())
 
 

@@ -72,13 +72,13 @@ def _take_first_of_equals(model: Any) -> None:
     for node in model.get_ordered_ops():
         if node.get_type_name() != "TopK" or not node.output(1).get_target_inputs():
             continue
-        known = node.get_attributes()
+        attributes = node.get_attributes()
         stable = openvino().opset11.topk(
             *node.input_values(),
-            known["axis"],
-            known["mode"],
+            attributes["axis"],
+            attributes["mode"],
             "value",  # it is also an order where none is asked for
-            known["index_element_type"],
+            attributes["index_element_type"],
             stable=True,
         )
         stable.set_friendly_name(node.get_friendly_name())
@@ -159,7 +159,7 @@ def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
     """
     model = read_ir(data, int(plan["xml_bytes"]))
     compiled = openvino().Core().compile_model(model, "CPU", settings_of(plan))
-    found: list[tuple[int, dict[str, Any]]] = []
+    layers: list[tuple[int, dict[str, Any]]] = []
     for layer in compiled.get_runtime_model().get_ordered_ops():
         info = {key: str(value) for key, value in _pairs(layer.get_rt_info())}
         what = info.get("layerType", layer.get_type_name())
@@ -173,8 +173,8 @@ def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
             "layout": info.get("outputLayouts", ""),
             "from": info.get("originalLayersNames", ""),
         }
-        found.append((int(info.get("execOrder", len(found))), step))
-    return [step for _, step in sorted(found, key=lambda item: item[0])]
+        layers.append((int(info.get("execOrder", len(layers))), step))
+    return [step for _, step in sorted(layers, key=lambda item: item[0])]
 
 
 def _pairs(info: Any) -> list[tuple[str, Any]]:

@@ -78,7 +78,7 @@ def _size_of(array: np.ndarray) -> int:
     return max(int(array.max(initial=0)), -int(array.min(initial=0)))
 
 
-def misreads(node: NodeProto, opset: int) -> bool:
+def unsupported_semantics(node: NodeProto, opset: int) -> bool:
     """Tell whether OpenVINO computes something else than a node of an opset says."""
     from onnx import helper
 

@@ -72,7 +72,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
         """Return the sources of its C++ runtime, and the libraries that it links."""
         library = wheel.library("openvino_c")
         # In this process OpenVINO's Python interface also reads ONNX, through the same library.
-        found = (*wheel.runtime_files(), wheel.library("openvino_onnx_frontend"))
+        files = (*wheel.runtime_files(), wheel.library("openvino_onnx_frontend"))
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "openvino_module.cc",
@@ -81,7 +81,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
             shared=(HELD,),
             includes=(wheel.headers(),),
             links=(library,),
-            beside=tuple((file.name, file) for file in found),
+            beside=tuple((file.name, file) for file in files),
         )
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
@@ -99,9 +99,9 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implement ``OnnxFedToolchain.misreads``."""
-        from collage_engine.toolchains.openvino.reading import misreads
+        from collage_engine.toolchains.openvino.reading import unsupported_semantics
 
-        return misreads(node, opset)
+        return unsupported_semantics(node, opset)
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime.
@@ -117,10 +117,10 @@ class OpenVinoToolchain(OnnxFedToolchain):
             raise UnsupportedError(
                 "OpenVINO's sums of 8-bit products saturate on a processor without VNNI"
             )
-        found = from_onnx(model)
+        model_read = from_onnx(model)
         kinds = [*map(function.input_type, function.inputs)]
         kinds += map(function.output_type, function.outputs)
-        for port, kind in zip((*found.inputs, *found.outputs), kinds, strict=True):
+        for port, kind in zip((*model_read.inputs, *model_read.outputs), kinds, strict=True):
             shape = port.get_partial_shape()
             if shape.is_dynamic or tuple(shape.to_shape()) != kind.shape:
                 raise ToolchainError(f"openvino sees {shape} where {kind} is")
@@ -131,9 +131,9 @@ class OpenVinoToolchain(OnnxFedToolchain):
         if any(map(is_mapped, model.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"
             plan[weight_files.PLAN_KEY] = [name]
-            xml, constants = write_ir(found, weight_files.folder() / name), b""
+            xml, constants = write_ir(model_read, weight_files.folder() / name), b""
         else:
-            xml, constants = to_ir(found)
+            xml, constants = to_ir(model_read)
         return plan | {"xml_bytes": len(xml)}, constants + xml
 
     def read_profile(self, content: Any) -> Profile | None:

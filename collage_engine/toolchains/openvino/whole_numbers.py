@@ -103,5 +103,5 @@ def _becomes_float(numbers: WholeNumbers, node: Node) -> bool:
     """Tell whether all that reads a product of whole numbers makes floats of it."""
     graph = numbers.graph
     readers = [graph.nodes[user] for user in graph.users[node.index]]
-    floats = readers and all(not is_whole(kind) for each in readers for kind in each.types)
+    floats = readers and all(not is_whole(kind) for reader in readers for kind in reader.types)
     return bool(floats) and not graph.leaving >> node.index & 1

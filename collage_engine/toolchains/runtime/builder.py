@@ -329,13 +329,13 @@ def header_version(header: Path, prefix: str, last: str = "PATCH") -> str:
         ToolchainError: The header tells no version.
     """
     text = header.read_text()
-    found = [
+    matches = [
         re.search(rf"^\s*#define\s+{prefix}{part}\s+(\w+)", text, re.MULTILINE)
         for part in ("MAJOR", "MINOR", last)
     ]
-    if not all(found):
+    if not all(matches):
         raise ToolchainError(f"{header} states no version")
-    return ".".join(match[1] for match in found if match)
+    return ".".join(match[1] for match in matches if match)
 
 
 @cache

@@ -108,10 +108,10 @@ ACTIVATION_OPS = (
 
 def activation(x: Pattern) -> Pattern:
     """Return an activation function of a value, as one operator or a chain of them."""
-    found = op(ACTIVATION_OPS, x, commutative=False)
+    pattern = op(ACTIVATION_OPS, x, commutative=False)
     for chain in ACTIVATIONS.values():
-        found = found | chain(x)
-    return found
+        pattern = pattern | chain(x)
+    return pattern
 
 
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
@@ -143,11 +143,11 @@ def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         ("dense", ("matmul",), True),
         ("matmul", ("matmul",), False),
     )
-    found = []
+    patterns = []
     for name, ops, weights in tables:
         pattern = _added(_biased(_anchor(ops, constant_weights=weights)))
-        found.append((f"{prefix}.{name}", pattern.optional(activation)))
-    return found
+        patterns.append((f"{prefix}.{name}", pattern.optional(activation)))
+    return patterns
 
 
 Reason = Callable[[DataflowGraph, OperatorNumber], "str | None"]
@@ -157,7 +157,7 @@ Reason = Callable[[DataflowGraph, OperatorNumber], "str | None"]
 def against_nodes(reason: Reason, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
     """Return the reason against the first call of a set that cannot be taken."""
     reasons = (reason(graph, index) for index in members(nodes))
-    return next((found for found in reasons if found is not None), None)
+    return next((refusal for refusal in reasons if refusal is not None), None)
 
 
 def against_match(reason: Reason) -> Callable[[DataflowGraph, Match], str | None]:

@@ -78,9 +78,9 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
         except ToolchainError:
             continue
     for root in SYSTEM:
-        for place in ("include", "include/cccl", *LIBRARY_FOLDERS):
-            if (root / place / folder / name).exists():
-                return (root / place / folder / name).resolve()
+        for subfolder in ("include", "include/cccl", *LIBRARY_FOLDERS):
+            if (root / subfolder / folder / name).exists():
+                return (root / subfolder / folder / name).resolve()
     raise ToolchainError(f"{name} is not here (package {packages[0]})")
 
 
@@ -154,8 +154,8 @@ def by_nvrtc(source: str, architecture: str) -> bytes:
     if not libraries:
         raise ToolchainError(f"no CUDA compiler: pip install {NVRTC_WHEELS[0]}")
     path, *builtins = libraries
-    for each in builtins:
-        ctypes.CDLL(str(each))  # it looks for them by name, where only a system has them
+    for builtin in builtins:
+        ctypes.CDLL(str(builtin))  # it looks for them by name, where only a system has them
     library = ctypes.CDLL(str(path))
     program = ctypes.c_void_p()
     options = [
@@ -230,8 +230,8 @@ def device_state(
         toolchain: The toolchain.
         against: Says why the library does not run on an architecture; None: it does.
     """
-    found = cuda_probe()
-    devices = found.devices
+    probe = cuda_probe()
+    devices = probe.devices
     version = None
     try:
         version = toolchain.version()
@@ -250,7 +250,7 @@ def device_state(
         name=toolchain.name,
         available=bool(devices),
         version=version,
-        reason=found.reason,
+        reason=probe.reason,
         install=None if devices else "install the NVIDIA driver",
         devices=tuple(device.record().name for device in devices),
         builds=True,
@@ -329,8 +329,8 @@ class CudaToolchain(CppToolchain):
     def dialect(self) -> Dialect:
         """Return what its library runs: ``DIALECT`` of ``<folder>/rules.py``, which is imported."""
         folder = type(self).__module__.rpartition(".")[0]
-        found: Dialect = importlib.import_module(f"{folder}.rules").DIALECT
-        return found
+        dialect: Dialect = importlib.import_module(f"{folder}.rules").DIALECT
+        return dialect
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Implement ``CppToolchain.plan``."""
@@ -404,12 +404,12 @@ class CudaToolchain(CppToolchain):
         """Return the calls of a graph that are in a match of the pattern, found out once."""
         by_name = _TAKEN_ALONG.setdefault(graph, {})
         if self.name not in by_name:
-            found = NO_OPERATORS
+            taken = NO_OPERATORS
             for root in graph.operators:
                 for match in all_matches(graph, self.dialect().pattern, root):
-                    if match.nodes & ~found and self.refused(graph, match.nodes) is None:
-                        found |= match.nodes
-            by_name[self.name] = found
+                    if match.nodes & ~taken and self.refused(graph, match.nodes) is None:
+                        taken |= match.nodes
+            by_name[self.name] = taken
         return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:

@@ -194,11 +194,11 @@ class OnnxFedToolchain(CppToolchain):
         from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
         from collage_engine.model.onnx_slice import slice_model
 
-        found = slice_model(function.model, function.inputs, function.outputs)
-        misread = self._misread(found, SOFTMAX_OF_ONE_AXIS)
+        sliced = slice_model(function.model, function.inputs, function.outputs)
+        misread = self._misread(sliced, SOFTMAX_OF_ONE_AXIS)
         if misread is not None:
             raise UnsupportedError(f"{self.about.title} computes {misread} otherwise than ONNX")
-        return found
+        return sliced
 
     def _misread(self, model: ModelProto, least_opset: int = 0) -> str | None:
         """Return the type of a node that the library reads wrongly; None where there is none.
@@ -234,9 +234,9 @@ class OnnxFedToolchain(CppToolchain):
         It then takes the time that the library takes by itself. Where the library refuses the
         file, or reads it wrongly, the cleaned model stands in.
         """
-        from collage_engine.model.own_file import own_model
+        from collage_engine.model.own_file import original_model
 
-        own = own_model(function.model, function.nodes, function.inputs, function.outputs)
+        own = original_model(function.model, function.nodes, function.inputs, function.outputs)
         if own is not None and self._misread(own) is None:
             try:
                 return self.finish(function, *self.plan_of(function, own))

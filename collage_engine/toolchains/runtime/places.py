@@ -65,15 +65,15 @@ class Places:
         if self.dry:
             return {"where": "weight", "at": 0}
         self.weights.extend(b"\0" * (-len(self.weights) % ALIGN))
-        place = {"where": "weight", "at": len(self.weights)}
+        location = {"where": "weight", "at": len(self.weights)}
         self.weights.extend(np.ascontiguousarray(array).tobytes())
-        return place
+        return location
 
     def temporary(self, size: int) -> dict[str, Any]:
         """Return a place for so many bytes of scratch memory."""
-        place = {"where": "scratch", "at": self.scratch}
+        location = {"where": "scratch", "at": self.scratch}
         self.scratch += -(-size // ALIGN) * ALIGN
-        return place
+        return location
 
     def check_scalars(self, scalars: Mapping[int, float], what: str) -> None:
         """Check that the constants of what looks like ``what`` have the values that it needs.

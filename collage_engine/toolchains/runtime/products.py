@@ -34,14 +34,14 @@ Ints = tuple[int, ...]
 
 def per_axis(value: int | Sequence[int], rank: int) -> Ints:
     """Return an attribute as one number per axis; a single number holds for every axis."""
-    found = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),)
-    return found * rank if len(found) == 1 else found
+    per_dimension = tuple(map(int, value)) if isinstance(value, Sequence) else (int(value),)
+    return per_dimension * rank if len(per_dimension) == 1 else per_dimension
 
 
 def pads(value: int | Sequence[int], rank: int) -> tuple[Ints, Ints]:
     """Return the padding before and behind each axis, from Relax's 1, rank or 2 · rank numbers."""
-    found = per_axis(value, rank)
-    return (found, found) if len(found) == rank else (found[:rank], found[rank:])
+    widths = per_axis(value, rank)
+    return (widths, widths) if len(widths) == rank else (widths[:rank], widths[rank:])
 
 
 def row_major(dims: Sequence[int]) -> Ints:
@@ -158,13 +158,13 @@ class Dialect:
             UnsupportedError: An operator fits in none; the text names it.
         """
         left = nodes
-        found: list[Product | Match] = []
+        products: list[Product | Match] = []
         for root in reversed(list(members(nodes))):
             if left >> root & 1:
                 product, taken = self._ending_at(graph, root, left)
-                found.append(product)
+                products.append(product)
                 left &= ~taken
-        return found[::-1]
+        return products[::-1]
 
     def _ending_at(
         self, graph: DataflowGraph, root: OperatorNumber, left: OperatorSet

@@ -61,37 +61,37 @@ def build_engine(
     Raises:
         ToolchainError: TensorRT builds no engine; the text says why.
     """
-    found = api()
+    trt_api = api()
     reason = reason_against_architecture(architecture)
     if reason is not None:
         raise ToolchainError(reason)
-    log = logger(found)
-    builder = found.trt.Builder(log)
+    log = logger(trt_api)
+    builder = trt_api.trt.Builder(log)
     if builder is None or log.broken:
         raise ToolchainError(reason_of(log, "TensorRT's builder does not start"))
-    network = builder.create_network(creation_flags(found))
-    parser = found.trt.OnnxParser(network, log)
+    network = builder.create_network(creation_flags(trt_api))
+    parser = trt_api.trt.OnnxParser(network, log)
     if not parser.parse(model):
         errors = [parser.get_error(n).desc() for n in range(parser.num_errors)]
         raise ToolchainError(f"TensorRT's parser: {(errors or ['no reason is given'])[0]}")
-    _name(found, "input", [network.get_input(n) for n in range(network.num_inputs)], inputs)
-    _name(found, "output", [network.get_output(n) for n in range(network.num_outputs)], outputs)
+    _name(trt_api, "input", [network.get_input(n) for n in range(network.num_inputs)], inputs)
+    _name(trt_api, "output", [network.get_output(n) for n in range(network.num_outputs)], outputs)
     config = builder.create_builder_config()
-    configure(found, config, architecture, tf32)
+    configure(trt_api, config, architecture, tf32)
     serialised = builder.build_serialized_network(network, config)
     if serialised is None:
         raise ToolchainError(reason_of(log, "TensorRT builds no engine of it"))
     about = {
-        "library": found.module,
-        "title": found.title,
-        "version": found.version,
+        "library": trt_api.module,
+        "title": trt_api.title,
+        "version": trt_api.version,
         "architecture": bare(architecture),
         "layers": network.num_layers,
     }
     return Engine(bytes(serialised), about)
 
 
-def _name(found: Api, kind: str, tensors: Sequence[Any], types: Sequence[str]) -> None:
+def _name(trt_api: Api, kind: str, tensors: Sequence[Any], types: Sequence[str]) -> None:
     """Give tensors the names by which the runtime binds them, and check their element types.
 
     Raises:
@@ -101,22 +101,22 @@ def _name(found: Api, kind: str, tensors: Sequence[Any], types: Sequence[str]) -
     if len(tensors) != len(types):
         raise ToolchainError(f"TensorRT's parser made {len(tensors)} {kind}s of {len(types)}")
     for number, (tensor, dtype) in enumerate(zip(tensors, types, strict=True)):
-        wanted = getattr(found.trt.DataType, TYPES.get(dtype, ""), None)
+        wanted = getattr(trt_api.trt.DataType, TYPES.get(dtype, ""), None)
         if tensor.dtype != wanted:
-            raise ToolchainError(f"TensorRT {found.version} takes and gives no {dtype} here")
+            raise ToolchainError(f"TensorRT {trt_api.version} takes and gives no {dtype} here")
         tensor.name = f"{kind}{number}"
 
 
 @cache
 def _idle_parser() -> tuple[Any, ...] | None:
     """Return a parser that is only asked, and what it needs; None where no builder starts."""
-    found = api()
-    log = logger(found)
-    builder = found.trt.Builder(log)
+    trt_api = api()
+    log = logger(trt_api)
+    builder = trt_api.trt.Builder(log)
     if builder is None or log.broken:
         return None
-    network = builder.create_network(creation_flags(found))
-    return found.trt.OnnxParser(network, log), network, builder, log
+    network = builder.create_network(creation_flags(trt_api))
+    return trt_api.trt.OnnxParser(network, log), network, builder, log
 
 
 @cache
@@ -130,9 +130,9 @@ def parses(onnx_type: str) -> bool:
     return idle is None or bool(idle[0].supports_operator(onnx_type))
 
 
-def logger(found: Api) -> Any:
+def logger(trt_api: Api) -> Any:
     """Return a logger that keeps errors and prints nothing."""
-    trt = found.trt
+    trt = trt_api.trt
     severity = trt.ILogger.Severity
 
     class Logger(trt.ILogger):  # type: ignore[misc, name-defined]
@@ -163,29 +163,29 @@ def reason_of(log: Any, otherwise: str) -> str:
     return f"TensorRT: {_PLACE.sub('', lines[0])}" if lines else otherwise
 
 
-def creation_flags(found: Api) -> int:
+def creation_flags(trt_api: Api) -> int:
     """Return the flags with which networks are created: they compute in the types of the model."""
-    flag = getattr(found.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    flag = getattr(trt_api.trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
     return 1 << int(flag) if flag is not None else 0  # a release has none where it is the rule
 
 
-def configure(found: Api, config: Any, architecture: str, tf32: bool) -> None:
+def configure(trt_api: Api, config: Any, architecture: str, tf32: bool) -> None:
     """Set the builder's options so that all toolchains compute with equal arithmetic.
 
     The engine uses one stream, and the architecture is named where the release can be told it.
 
     Args:
-        found: The TensorRT that is installed.
+        trt_api: The TensorRT that is installed.
         config: The builder's configuration, which is changed.
         architecture: The device's architecture.
         tf32: Whether products of float32 may be rounded to tf32.
     """
-    trt, flags = found.trt, found.trt.BuilderFlag
+    trt, flags = trt_api.trt, trt_api.trt.BuilderFlag
     if hasattr(flags, "TF32"):  # on unless it is cleared
         (config.set_flag if tf32 else config.clear_flag)(flags.TF32)
     if hasattr(config, "max_aux_streams"):
         config.max_aux_streams = 0
-    if found.architectures():
+    if trt_api.architectures():
         name = bare(architecture).replace("sm_", "SM")
         config.num_compute_capabilities = 1
         config.set_compute_capability(getattr(trt.ComputeCapability, name), 0)

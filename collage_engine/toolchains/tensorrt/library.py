@@ -56,10 +56,10 @@ class Api:
 
         The result is empty where engines are built for the device of this machine only.
         """
-        found = getattr(self.trt, "ComputeCapability", None)
-        if not self.rtx or found is None:
+        capability = getattr(self.trt, "ComputeCapability", None)
+        if not self.rtx or capability is None:
             return ()
-        names = [name for name in dir(found) if re.fullmatch(r"SM\d+", name)]
+        names = [name for name in dir(capability) if re.fullmatch(r"SM\d+", name)]
         return tuple(f"sm_{n}" for n in sorted(int(name[2:]) for name in names))
 
 
@@ -80,10 +80,10 @@ def api() -> Api:
         trt = importlib.import_module(module)
     except Exception as error:  # a binding without its library raises what the loader does
         raise ToolchainError(f"{module} cannot be loaded: {short_reason(error)}") from error
-    found = Api(trt, module, rtx, str(getattr(trt, "__version__", "0")))
-    if not rtx and found.release < LEAST:
-        raise ToolchainError(f"TensorRT {found.version} is older than {LEAST[0]}.{LEAST[1]}")
-    return found
+    trt_api = Api(trt, module, rtx, str(getattr(trt, "__version__", "0")))
+    if not rtx and trt_api.release < LEAST:
+        raise ToolchainError(f"TensorRT {trt_api.version} is older than {LEAST[0]}.{LEAST[1]}")
+    return trt_api
 
 
 def bare(architecture: str) -> str:
@@ -93,18 +93,18 @@ def bare(architecture: str) -> str:
 
 def reason_against_architecture(architecture: str) -> str | None:
     """Return why engines cannot be built for an architecture; None where they can."""
-    found = api()
-    known = found.architectures()
-    if not found.rtx:
+    trt_api = api()
+    supported = trt_api.architectures()
+    if not trt_api.rtx:
         here = cuda_probe().devices
         if here and bare(here[0].architecture) == bare(architecture):
             return None
         return "TensorRT builds an engine only on the device that runs it: " + (
             f"here that is {bare(here[0].architecture)}" if here else "there is none here"
         )
-    if known and bare(architecture) not in known:
+    if supported and bare(architecture) not in supported:
         return (
-            f"TensorRT-RTX {found.version} runs on {', '.join(known)}, not on "
+            f"TensorRT-RTX {trt_api.version} runs on {', '.join(supported)}, not on "
             f"{bare(architecture)}: data-centre devices need TensorRT itself"
         )
     return None

@@ -60,12 +60,12 @@ def open_engine(plan_text: Any, data: Any) -> Callable[..., None]:
     bound = [-1] * len(names)
 
     def enqueue(stream: Any, *pointers: Any, _engine: Any = engine) -> None:
-        for place, pointer in enumerate(pointers):
+        for number, pointer in enumerate(pointers):
             address = _address(pointer)
-            if address != bound[place]:
-                if not context.set_tensor_address(names[place], address):
-                    raise RuntimeError(f"TensorRT takes no memory for {names[place]}: {log.last}")
-                bound[place] = address
+            if address != bound[number]:
+                if not context.set_tensor_address(names[number], address):
+                    raise RuntimeError(f"TensorRT takes no memory for {names[number]}: {log.last}")
+                bound[number] = address
         if not context.execute_async_v3(_address(stream)):
             raise RuntimeError(f"TensorRT: {log.last}")
 

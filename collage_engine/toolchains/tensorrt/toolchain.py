@@ -89,13 +89,13 @@ class TensorrtToolchain(OnnxFedToolchain):
         state = device_state(self, library.reason_against_architecture)
         if state.available or not state.builds:
             return state
-        found = library.api()
+        trt_api = library.api()
         after = (
-            f"; TensorRT-RTX builds for {', '.join(found.architectures())}"
-            if found.rtx
+            f"; TensorRT-RTX builds for {', '.join(trt_api.architectures())}"
+            if trt_api.rtx
             else ", and TensorRT builds an engine only on the device that runs it"
         )
-        return msgspec.structs.replace(state, reason=f"{state.reason}{after}", builds=found.rtx)
+        return msgspec.structs.replace(state, reason=f"{state.reason}{after}", builds=trt_api.rtx)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""

@@ -114,12 +114,12 @@ def _reads_halves(call: Call, cpu: Cpu) -> bool:
 
 def _depthwise(call: Call) -> tuple[ConvProblem, np.ndarray] | None:
     """Return a depthwise convolution whose kernel copies its data, and can widen it then."""
-    found = described(call)
-    if found is None or dtype_of(call) != "float32":
+    description = described(call)
+    if description is None or dtype_of(call) != "float32":
         return None
-    geometry = found[0]
+    geometry = description[0]
     padded = geometry.depthwise and geometry.channels_last and any(geometry.padding)
-    return found if padded and geometry.dims == 2 else None
+    return description if padded and geometry.dims == 2 else None
 
 
 def rounds(graph: DataflowGraph, index: OperatorNumber, cpu: Cpu) -> bool:
@@ -156,10 +156,10 @@ def rounds(graph: DataflowGraph, index: OperatorNumber, cpu: Cpu) -> bool:
 
 def _conv_sizes(call: Call, cpu: Cpu) -> tuple[DotProblem, np.ndarray] | None:
     """Return a convolution that is faster in bfloat16, and its weight."""
-    found = described(call)
-    if found is None or dtype_of(call) != "float32":
+    description = described(call)
+    if description is None or dtype_of(call) != "float32":
         return None
-    geometry, weight = found
+    geometry, weight = description
     sizes = _conv_problem(geometry, cpu)
     return None if sizes is None else (sizes, weight)
 
@@ -244,12 +244,12 @@ class _Rounding(PyExprMutator):  # type: ignore[misc]
             if depthwise is not None:
                 return self._widening(call, *depthwise)
         if name == "nn.conv2d":
-            found, hint = _conv_sizes(call, self.cpu), "bfloat16_conv2d"
+            sizes, hint = _conv_sizes(call, self.cpu), "bfloat16_conv2d"
         else:
-            found, hint = _matmul_sizes(call), "bfloat16_matmul"
-        if found is None:
+            sizes, hint = _matmul_sizes(call), "bfloat16_matmul"
+        if sizes is None:
             return call
-        problem, weight = found
+        problem, weight = sizes
         decision = decide(problem, self.cpu)
         if decision is None:
             return call

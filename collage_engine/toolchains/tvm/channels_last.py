@@ -220,10 +220,10 @@ class _Converter:
         return remade(call, operands, data_layout="NHWC", out_layout="NHWC")
 
     def _conv_transpose(self, call: Call) -> Expr:
-        found = sub_pixels(call, last=True)
-        if found is None:
+        pixels = sub_pixels(call, last=True)
+        if pixels is None:
             return None
-        return emit(self.builder, self._to_last(call.args[0]), found, last=True)
+        return emit(self.builder, self._to_last(call.args[0]), pixels, last=True)
 
     def _of_one_image(self, call: Call) -> Expr:
         data, *others = call.args

@@ -25,7 +25,7 @@ from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node, ValueIndex
-from collage_engine.toolchains.tvm.quantized import NoForm, Writer
+from collage_engine.toolchains.tvm.quantized import UnsupportedComposite, Writer
 
 
 def signed_value(value: Any) -> Any:
@@ -136,7 +136,7 @@ class CudaWriter(Writer):
         """Return the sums of a convolution of 8-bit values.
 
         Raises:
-            NoForm: There is no kernel for it.
+            UnsupportedComposite: There is no kernel for it.
         """
         data = self.numbers.of("data")
         shape = self.graph.values[self.found["data"]].type.shape
@@ -153,7 +153,7 @@ class CudaWriter(Writer):
             direct = shape_of_direct(window, data.dtype)
             plan = direct_chosen(direct, multiprocessors(self.architecture))
             if plan is None:
-                raise NoForm
+                raise UnsupportedComposite
             return DirectSums(weights, data, window, direct, plan)
         form = Convolution(window, outside=zero_of(data), cast=signed_value)
         return ProductSums(weights, data, form, self._plan(form), form.packed(weights, S8), axis=1)
@@ -162,7 +162,7 @@ class CudaWriter(Writer):
         """Return the sums of a matrix product of 8-bit values.
 
         Raises:
-            NoForm: There is no kernel for it.
+            UnsupportedComposite: There is no kernel for it.
         """
         data = self.numbers.of("data")
         given = self.graph.values[self.found["data"]].type.shape
@@ -172,5 +172,5 @@ class CudaWriter(Writer):
 
     def _plan(self, form: Form) -> ProductPlan:
         if generation(self.architecture) < FIRST[S8] or not worthwhile(form.sizes):
-            raise NoForm
+            raise UnsupportedComposite
         return chosen(form.sizes, S8, multiprocessors(self.architecture))

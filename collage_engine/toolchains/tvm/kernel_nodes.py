@@ -105,9 +105,9 @@ class _Values:
             whole = self.key(value.tuple_value, known)
             return whole[1][value.index] if whole[0] == "tuple" else ("field", whole, value.index)
         if isinstance(value, Tuple):
-            return "tuple", tuple(self.key(each, known) for each in value.fields)
+            return "tuple", tuple(self.key(field, known) for field in value.fields)
         if isinstance(value, Call):
-            return str(value.op), tuple(self.key(each, known) for each in value.args)
+            return str(value.op), tuple(self.key(arg, known) for arg in value.args)
         return _text(value) if isinstance(value, GlobalVar | relax.ExternFunc) else hash(value)
 
     def take(self, value: Any, known: dict[str, Key], computed: list[str]) -> Key:

@@ -60,12 +60,12 @@ def _found(
 ) -> list[tuple[str, OperatorSet]]:
     """Return the composites of a set of operators as MergeComposite would take them alone."""
     free = operators
-    found = []
+    matches = []
     for name, matched in _matches(graph, library):
         if not matched & ~free:
             free &= ~matched
-            found.append((name, matched))
-    return found
+            matches.append((name, matched))
+    return matches
 
 
 def made_of(graph: DataflowGraph, library: str, operators: OperatorSet) -> Composites | None:
@@ -73,17 +73,17 @@ def made_of(graph: DataflowGraph, library: str, operators: OperatorSet) -> Compo
 
     Without a composite the set is plain TVM's; without anything beside, it is the library's own.
     """
-    found = _found(graph, library, operators)
+    matches = _found(graph, library, operators)
     covered = NO_OPERATORS
-    for _, inside in found:
+    for _, inside in matches:
         covered |= inside
-    if not found or covered == operators:
+    if not matches or covered == operators:
         return None
     if not SubGraph(graph, operators).is_valid(GROUP_CONFIG):
         return None
     if any("quantize" in graph.nodes[o].op for o in members(operators)):
         return None  # 8-bit composites are integer kernels, or the library's own partitions
-    return tuple(sorted(((n, tuple(members(bits))) for n, bits in found), key=lambda c: c[1]))
+    return tuple(sorted(((n, tuple(members(bits))) for n, bits in matches), key=lambda c: c[1]))
 
 
 class LibraryCalls:

@@ -37,7 +37,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.products import pads, per_axis
 
 
-class NoForm(Exception):
+class UnsupportedComposite(Exception):
     """A composite stays as the model has it."""
 
 
@@ -67,28 +67,28 @@ def activation(node: Node) -> Callable[[Expr], Expr]:
             return lambda x: tirx.tanh(x)
         case "nn.silu":
             return lambda x: x * tirx.sigmoid(x)
-    raise NoForm
+    raise UnsupportedComposite
 
 
 class Writer:
-    """Writes one composite as Relax calls; ``NoForm`` where it has no integer form.
+    """Writes one composite as Relax calls; ``UnsupportedComposite`` where it has no integer form.
 
     ``value_of`` gives the Relax value of what is made outside the composite, in the graph's order
     of axes.
     """
 
     def __init__(
-        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, found: Quantized
+        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, match: Quantized
     ) -> None:
-        self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, found
+        self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, match
         self.graph = integers.graph
-        self.numbers = Numbers(self.graph, found, integers.function.constant)
+        self.numbers = Numbers(self.graph, match, integers.function.constant)
         self.result = self.numbers.result
         if self.result is not None and not self.result.per_tensor:
-            raise NoForm
-        operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in found]
+            raise UnsupportedComposite
+        operands = [n for n in ("data", "residual", "left", "right") if f"{n}_float" in match]
         if not all(self.numbers.of(n).per_tensor for n in operands):
-            raise NoForm
+            raise UnsupportedComposite
 
     def write(self) -> Expr:
         """Return the value of the composite's root."""
@@ -142,7 +142,7 @@ class Writer:
         attributes = node.attributes
         rank = len(node.type.shape) - 2
         if str(attributes["data_layout"]) != "NC" + "DHW"[3 - rank :]:
-            raise NoForm
+            raise UnsupportedComposite
         weights, scales = self.numbers.weights()
         order = str(attributes["kernel_layout"])
         weights = weights.transpose([order.index(a) for a in "OI" + "DHW"[3 - rank :]])
@@ -165,11 +165,11 @@ class Writer:
     def matmul(self) -> Expr:
         """Return a matrix product with a constant."""
         if "weights" not in self.found:
-            raise NoForm
+            raise UnsupportedComposite
         weights, scales = self.numbers.weights()
         data = self.graph.values[self.found["data"]].type.shape
         if weights.ndim != 2 or len(data) < 2:
-            raise NoForm
+            raise UnsupportedComposite
         residual = [self.value_of(self._residual())] if "residual" in self.found else []
         kernel = self.product(self.anchor, np.ascontiguousarray(weights.T))
         return self.anchored(
@@ -180,7 +180,7 @@ class Writer:
         """Return what is added to the sums, element by element: a tensor of their shape."""
         residual = self.found["residual"]
         if self.graph.values[residual].type.shape != self.anchor.type.shape:
-            raise NoForm
+            raise UnsupportedComposite
         return residual
 
     def convolution(
@@ -192,7 +192,11 @@ class Writer:
         padding: tuple[int, ...],
         dilation: tuple[int, ...],
     ) -> Expr:
-        """Return what sums a convolution; ``weights`` as in ONNX. ``NoForm`` when nothing does."""
+        """Return what sums a convolution; ``weights`` as in ONNX.
+
+        Raises:
+            UnsupportedComposite: Nothing does.
+        """
         shape = node.type.shape
         data = self.graph.values[self.found["data"]].type.shape
         return self._sums(
@@ -282,7 +286,7 @@ class Writer:
         node, result = self.anchor, self.result
         ranks = {len(self.graph.values[i].type.shape) for i in (left, right)}
         if result is None or len(ranks) > 1:
-            raise NoForm
+            raise UnsupportedComposite
         images = len(node.type.shape) == 4 and (
             left in self.integers.images or right in self.integers.images
         )
@@ -319,14 +323,14 @@ class Writer:
         """Return a quantised value brought from one scale to the result's."""
         result = self.result
         if result is None:
-            raise NoForm
+            raise UnsupportedComposite
         return value if source.equals(result) else self.mapped(value, source, lambda x: x)
 
     def mapped(self, value: Expr, source: Scaling, function: Callable[[Expr], Expr]) -> Expr:
         """Return a function of a quantised value, at the result's scale."""
         result = self.result
         if result is None:
-            raise NoForm
+            raise UnsupportedComposite
 
         def body(x: te.Tensor) -> Expr:
             def element(*i: Any) -> Expr:
@@ -344,7 +348,7 @@ class Writer:
     def pool(self) -> Expr:
         """Return a maximum over windows."""
         if "max_pool" not in self.anchor.op or self.anchor.op.startswith("nn.adaptive"):
-            raise NoForm  # averages are sums of floats anyway
+            raise UnsupportedComposite  # averages are sums of floats anyway
         return self.view()
 
     def view(self) -> Expr:
@@ -357,7 +361,7 @@ class Writer:
         names = [f"part{i}" for i in range(table.MOST_CONCATENATED) if f"part{i}" in self.found]
         scalings = [self.numbers.of(name) for name in names]
         if not all(s.per_tensor for s in scalings):
-            raise NoForm
+            raise UnsupportedComposite
         parts = [
             self.rescaled(self.value_of(self.found[name]), given)
             for name, given in zip(names, scalings, strict=True)
@@ -421,18 +425,18 @@ class Integers:
         ``value_of`` gives the Relax value of what is made outside the composite. A composite
         without an integer form gives None as well and is then ``opened``.
         """
-        found = self.found.get(index)
-        if found is None or self.given_up >> index & 1:
+        match = self.found.get(index)
+        if match is None or self.given_up >> index & 1:
             return None
         try:
-            return self.writer(self, builder, value_of, found).write()
-        except (NoForm, UnsupportedError):
-            self.given_up |= found.nodes
+            return self.writer(self, builder, value_of, match).write()
+        except (UnsupportedComposite, UnsupportedError):
+            self.given_up |= match.nodes
             return None
 
     def opened(self, index: OperatorNumber) -> list[OperatorNumber]:
         """Return the operators of a composite that was given up, which are emitted one by one."""
-        found = self.found.get(index)
-        if found is None or not self.given_up >> index & 1:
+        match = self.found.get(index)
+        if match is None or not self.given_up >> index & 1:
             return [index]
-        return list(members(found.nodes))
+        return list(members(match.nodes))

@@ -249,16 +249,18 @@ class TvmToolchain(Toolchain):
         kernels = []
         for variable, function in module.functions.items():
             if isinstance(function, tirx.PrimFunc):
-                known = function.attrs or {}
+                attributes = function.attrs or {}
                 kernels.append(
                     {
                         "name": str(variable.name_hint),
-                        "schedule": str(known[SCHEDULE]) if SCHEDULE in known else "unknown",
+                        "schedule": str(attributes[SCHEDULE])
+                        if SCHEDULE in attributes
+                        else "unknown",
                         "tir": function.script(),
                     }
-                    | ({"reason": str(known[REASON])} if REASON in known else {})
+                    | ({"reason": str(attributes[REASON])} if REASON in attributes else {})
                 )
         calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
-        libraries = [json.loads(str(each["collage.inside"]())) for each in calls]
-        found = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
-        return found | ({"library_calls": libraries} if libraries else {})
+        libraries = [json.loads(str(call["collage.inside"]())) for call in calls]
+        details = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
+        return details | ({"library_calls": libraries} if libraries else {})

@@ -90,8 +90,8 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
         picked = weight[(slice(None), slice(None), *every)]
         # The last tap reads the earliest input; those that are missing are zero.
         turned = np.flip(picked.swapaxes(0, 1), tuple(range(2, 2 + dims)))
-        place = tuple(slice(t - e, t) for t, e in zip(taps, turned.shape[2:], strict=True))
-        target: Any = (*rest, slice(None), slice(None), *place)
+        window = tuple(slice(t - e, t) for t, e in zip(taps, turned.shape[2:], strict=True))
+        target: Any = (*rest, slice(None), slice(None), *window)
         wide[target] = turned
     if not last:
         wide = np.moveaxis(wide, dims, 0)
@@ -106,20 +106,20 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
     )
 
 
-def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool) -> Any:
+def emit(builder: relax.BlockBuilder, data: Any, pixels: SubPixels, *, last: bool) -> Any:
     """Return the result over data of the order that ``sub_pixels`` was asked for.
 
     Channels last only with two spatial axes.
     """
-    dims = len(found.strides)
+    dims = len(pixels.strides)
     axes = "DHW"[3 - dims :]
     layout = f"N{axes}C" if last else f"NC{axes}"
     make = (relax.op.nn.conv1d, relax.op.nn.conv2d, relax.op.nn.conv3d)[dims - 1]
     value = builder.emit(
         make(
             data,
-            const(found.weight),
-            padding=[*found.before, *found.after],
+            const(pixels.weight),
+            padding=[*pixels.before, *pixels.after],
             data_layout=layout,
             kernel_layout=f"OI{axes}",
             out_layout=layout,
@@ -128,25 +128,25 @@ def emit(builder: relax.BlockBuilder, data: Any, found: SubPixels, *, last: bool
     shape = static_shape(value)
     assert shape is not None
     size = shape[1:-1] if last else shape[2:]
-    if any(s > 1 for s in found.strides):
-        wide = [e * s for e, s in zip(size, found.strides, strict=True)]
+    if any(s > 1 for s in pixels.strides):
+        wide = [e * s for e, s in zip(size, pixels.strides, strict=True)]
         if last:
-            split = [shape[0], *size, *found.strides, found.channels]
+            split = [shape[0], *size, *pixels.strides, pixels.channels]
             sides = [axis for d in range(dims) for axis in (1 + d, 1 + dims + d)]
-            order, merged = [0, *sides, 1 + 2 * dims], [shape[0], *wide, found.channels]
+            order, merged = [0, *sides, 1 + 2 * dims], [shape[0], *wide, pixels.channels]
         else:
-            split = [shape[0], found.channels, *found.strides, *size]
+            split = [shape[0], pixels.channels, *pixels.strides, *size]
             sides = [axis for d in range(dims) for axis in (2 + dims + d, 2 + d)]
-            order, merged = [0, 1, *sides], [shape[0], found.channels, *wide]
+            order, merged = [0, 1, *sides], [shape[0], pixels.channels, *wide]
         value = builder.emit(relax.op.reshape(value, split))
         value = builder.emit(relax.op.permute_dims(value, order))
         value = builder.emit(relax.op.reshape(value, merged))
         size = tuple(wide)
-    if any(found.first) or size != found.out:
-        ends = [f + o for f, o in zip(found.first, found.out, strict=True)]
+    if any(pixels.first) or size != pixels.out:
+        ends = [f + o for f, o in zip(pixels.first, pixels.out, strict=True)]
         spatial = list(range(1, 1 + dims) if last else range(2, 2 + dims))
         value = builder.emit(
-            relax.op.strided_slice(value, spatial, list(found.first), ends, [1] * dims)
+            relax.op.strided_slice(value, spatial, list(pixels.first), ends, [1] * dims)
         )
     return value
 
@@ -173,5 +173,5 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
 class _Rewriting(PyExprMutator):  # type: ignore[misc]
     def visit_call_(self, call: Call) -> Any:
         call = self.visit_expr_post_order(call)
-        found = sub_pixels(call, last=False)
-        return call if found is None else emit(self.builder_, call.args[0], found, last=False)
+        pixels = sub_pixels(call, last=False)
+        return call if pixels is None else emit(self.builder_, call.args[0], pixels, last=False)

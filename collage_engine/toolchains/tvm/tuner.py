@@ -61,7 +61,7 @@ class TvmTuner:
         self,
         task: TuneTask,
         instance: ToolchainInstance,
-        known: TuneRecord | None,
+        earlier: TuneRecord | None,
         seconds: float,
         better: Callable[[TuneRecord], None],
     ) -> TuneRecord:
@@ -70,7 +70,7 @@ class TvmTuner:
         Args:
             task: What is tuned.
             instance: The toolchain's instance, with its threads and target.
-            known: What an earlier search found.
+            earlier: What an earlier search found.
             seconds: When to end.
             better: Keeps what was found so far, should this process not live to return. (A choice
                 without times is unconfirmed.)
@@ -81,7 +81,7 @@ class TvmTuner:
         from collage_engine.kernels.tuner import WORTH, KernelBench, climb
 
         begun = time.monotonic()
-        before = known or TuneRecord(workload=task.workload, toolchain="tvm")
+        before = earlier or TuneRecord(workload=task.workload, toolchain="tvm")
         machine = cpu(instance.threads)
         bench = KernelBench(RULES.problem(task.description), machine)
         default = bench.default
@@ -125,7 +125,7 @@ class TvmTuner:
         start = default
         if before.choice:
             start = RULES.decide(bench.problem, machine, before.choice) or default
-        found = climb(
+        climbed = climb(
             start,
             lambda decision: RULES.neighbours(decision, machine),
             compare,
@@ -133,13 +133,13 @@ class TvmTuner:
             tried=[*before.tried, *before.failed],
         )
         # Many small gains may be noise: only rounds that are taken anew against the default count.
-        ratio = bench.confirmed(found.best)
+        ratio = bench.confirmed(climbed.best)
         default_us = bench.seconds(default) * 1e6
         if ratio > WORTH:
-            return record({}, found.complete, default_us=default_us, tuned_us=default_us)
+            return record({}, climbed.complete, default_us=default_us, tuned_us=default_us)
         result = record(
-            found.best.to_record(),
-            found.complete,
+            climbed.best.to_record(),
+            climbed.complete,
             default_us=default_us,
             tuned_us=default_us * ratio,
         )

@@ -25,13 +25,13 @@ PLACES = {
     "libraries": "",
     "compile": "collage-measure",
     "measure": "collage-measure",
-    "hand-over": "collage-transit",
+    "transition": "collage-transit",
     "build": "collage-build",
     "trial": "collage-trial",
     "tuning": "collage-tune",
 }
 """Place → how the name of the process begins that it happens in (Linux keeps 15 characters)."""
-COMPUTING = ("measure", "hand-over", "trial")
+COMPUTING = ("measure", "transition", "trial")
 """Places that are calls of what it compiled."""
 VARIABLE = "EVIL_BEHAVIOUR"
 """It begins as the toolchain is called: what probing found for another value is not taken."""

@@ -194,16 +194,16 @@ def pad_into(
         return fill_run(buffer, at, count, lanes, outside) if count else None
 
     def row(index: Index) -> Stmt:
-        n, *place = split_index(index, (problem.batch, *padded[:-1]))
+        n, *position = split_index(index, (problem.batch, *padded[:-1]))
         inside = all_of(
             [
                 test
-                for p, b, s, a in zip(place, before, size, after, strict=False)
+                for p, b, s, a in zip(position, before, size, after, strict=False)
                 for test in ((p >= b) if b else True, (p < b + s) if a else True)
             ]
         )
         start: Index = int64(n)
-        for p, b, s in zip(place, before, size, strict=False):
+        for p, b, s in zip(position, before, size, strict=False):
             start = start * s + (p - b)
         start = start * (size[-1] * problem.ci)
         at = int64(index) * (padded[-1] * pitch)
@@ -300,12 +300,18 @@ def write_plane(
         low = -(first // stride) if first < 0 else 0
         high = max(low, min(pitch, (width - 1 - first) // stride + 1))
 
-        def row(*place: Index) -> Stmt:
+        def row(*position: Index) -> Stmt:
             inner: Index = int64(0)
             start: Index = int64(channel)
             tests: list[Any] = []
             for q, p, s, b, e, extent in zip(
-                place, phase, problem.strides, problem.before, problem.size, pitches, strict=False
+                position,
+                phase,
+                problem.strides,
+                problem.before,
+                problem.size,
+                pitches,
+                strict=False,
             ):
                 inner = inner * extent + q
                 y = int64(q) * s + (p - b)

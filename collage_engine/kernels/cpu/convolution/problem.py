@@ -251,11 +251,11 @@ def input_at(
     """
     if not taps:
         return data(*index[:-1], channel)
-    place = index[1:-1] if problem.channels_last else index[2:]
+    position = index[1:-1] if problem.channels_last else index[2:]
     at = [
         p * s + k * d - b
         for p, s, k, d, b in zip(
-            place, problem.strides, taps, problem.dilation, problem.before, strict=True
+            position, problem.strides, taps, problem.dilation, problem.before, strict=True
         )
     ]
     x = data(index[0], *at, channel) if problem.channels_last else data(index[0], channel, *at)

@@ -96,30 +96,32 @@ class ChannelTiles:
         """Return the output position of a row and a column of the image that tiles cover."""
         return (row,) if self.flat else (*lead, row, column)
 
-    def input(self, n: Index, c: Index, place: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
-        """Return the input element that tap ``k`` of the output at ``place`` reads."""
+    def input(self, n: Index, c: Index, position: tuple[Index, ...], k: tuple[Index, ...]) -> Expr:
+        """Return the input element that tap ``k`` of the output at ``position`` reads."""
         problem, data = self.problem, self.data
         if self.plain:
-            spatial: Any = place[-1]
+            spatial: Any = position[-1]
         else:
             spatial = int64(0)
             for p, e, s, t, d in zip(
-                place, data.size, problem.strides, k, problem.dilation, strict=True
+                position, data.size, problem.strides, k, problem.dilation, strict=True
             ):
                 spatial = spatial * e + (p * s + t * d)
         return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
-    def give(self, n: Index, place: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
+    def give(self, n: Index, position: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
         """Store a finished output element."""
         problem, collapsed = self.problem, self.collapsed
         if self.plain:
             if collapsed is not None and problem.channels_last:
-                return collapsed.store((n,), place[-1], (channel,), value)
+                return collapsed.store((n,), position[-1], (channel,), value)
             if collapsed is not None:
-                return collapsed.store((n, channel), place[-1], (), value)
-            place = split_index(place[-1], problem.out)
+                return collapsed.store((n, channel), position[-1], (), value)
+            position = split_index(position[-1], problem.out)
         last = problem.channels_last
-        return self.epilogue.store((n, *place, channel) if last else (n, channel, *place), value)
+        return self.epilogue.store(
+            (n, *position, channel) if last else (n, channel, *position), value
+        )
 
     def block_columns(self, b: Index, body: Callable[[Index], Stmt]) -> Stmt:
         """Return the body for the columns that exist in channel block ``b``."""

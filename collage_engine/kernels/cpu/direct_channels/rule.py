@@ -67,8 +67,8 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
             for d in range(1, problem.ci_group + 1)
             if problem.ci_group % d == 0 and d * problem.taps >= LEAST_STEPS // 2
         ]
-        place = min(range(len(chunks)), key=lambda i: abs(chunks[i] - plan.chunk), default=0)
-        for step in (place - 1, place + 1, len(chunks) - 1):
+        nearest = min(range(len(chunks)), key=lambda i: abs(chunks[i] - plan.chunk), default=0)
+        for step in (nearest - 1, nearest + 1, len(chunks) - 1):
             if 0 <= step < len(chunks):
                 yield replace(plan, chunk=chunks[step])
 

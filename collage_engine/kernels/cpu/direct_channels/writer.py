@@ -205,7 +205,7 @@ class _Chunks:
         channels = group.g * tiles.co + group.b * tiles.block
 
         def point(j: Index) -> Stmt:
-            place = tiles.place(group.lead, group.first + i, j)
+            position = tiles.place(group.lead, group.first + i, j)
             sums = (i * self.columns + j) * tiles.block
 
             def vector(c: int, w: int) -> Stmt:
@@ -213,7 +213,7 @@ class _Chunks:
                     w,
                     lambda x: tiles.give(
                         group.n,
-                        place,
+                        position,
                         channels + (int64(c) + x),
                         load(self.sums, sums + (int64(c) + x)),
                     ),

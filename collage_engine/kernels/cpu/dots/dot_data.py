@@ -68,13 +68,13 @@ class Data:
 
         self.loops = pad_into(problem, context, self.flat, self.pitch, copied, rim)
 
-    def at(self, n: Index, place: Sequence[Index], channel: Index) -> Any:
+    def at(self, n: Index, position: Sequence[Index], channel: Index) -> Any:
         """Return the flat index of a channel at a position.
 
         It is a position of the padded image when there is a copy.
         """
         index: Index = int64(n)
-        for p, e in zip(place, self.size, strict=True):
+        for p, e in zip(position, self.size, strict=True):
             index = index * e + p
         return index * self.pitch + channel
 

@@ -137,9 +137,9 @@ class DotTiles:
         problem = self.problem
         if self.flat:
             return (int64(n) * prod(problem.size) + corner[0]) * self.data.pitch + channel
-        place = self.place(lead, *corner)
+        position = self.place(lead, *corner)
         return self.data.at(
-            n, [p * s for p, s in zip(place, problem.strides, strict=True)], channel
+            n, [p * s for p, s in zip(position, problem.strides, strict=True)], channel
         )
 
     def offset(self, i: int, j: int) -> int:
@@ -226,11 +226,11 @@ class DotTiles:
 
         def finish(kept: Any) -> Stmt:
             def store_one(i: int, j: int, r: int, c: int, w: int) -> Stmt:
-                place = self.place(lead, corner[0] + i, corner[1] + j)
+                position = self.place(lead, corner[0] + i, corner[1] + j)
                 first = int64(g) * self.co + int64(b) * self.block + int64(c)
                 return self.epilogue.store_vector(
                     w,
-                    lambda x: self.element(n, place, corner[0] + i, first + x),
+                    lambda x: self.element(n, position, corner[0] + i, first + x),
                     lambda x: load(sums, int64(r * self.block + c) + x),
                 )
 
@@ -257,12 +257,12 @@ class DotTiles:
         )
 
     def element(
-        self, n: Index, place: tuple[Index, ...], row: Index, channel: Index
+        self, n: Index, position: tuple[Index, ...], row: Index, channel: Index
     ) -> tuple[Index, ...]:
         """Return the indices of a result."""
         if self.lead:
             return (*split_index(row, self.lead), channel)
-        return (n, *place, channel)
+        return (n, *position, channel)
 
 
 class Depthwise:
@@ -283,10 +283,10 @@ class Depthwise:
         spatial = (problem.batch, *problem.out[:-1])
         statements = [self.data.loops]
 
-        def at(place: Sequence[Index], k: Sequence[Index]) -> list[Any]:
+        def at(position: Sequence[Index], k: Sequence[Index]) -> list[Any]:
             return [
                 p * s + int64(t) * d
-                for p, s, t, d in zip(place, problem.strides, k, problem.dilation, strict=True)
+                for p, s, t, d in zip(position, problem.strides, k, problem.dilation, strict=True)
             ]
 
         def run(

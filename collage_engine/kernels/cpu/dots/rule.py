@@ -23,7 +23,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     near,
     tile_cost,
 )
-from collage_engine.kernels.expressions import NotUnderstood
+from collage_engine.kernels.expressions import UnsupportedPattern
 from collage_engine.kernels.rounding import balanced
 from collage_engine.kernels.rule import KernelRule, NoPlan, note
 from collage_engine.kernels.target import Cpu
@@ -226,7 +226,7 @@ class Bfloat16Dots(Dots):
         """Write register tiles by AVX-512's ``vdpbf16ps``."""
         context = epilogue.context
         if not context.cpu.bfloat16:
-            raise NotUnderstood("no instruction for bfloat16 products")
+            raise UnsupportedPattern("no instruction for bfloat16 products")
         context.functions.append(PRODUCTS)
         return DotTiles(problem, plan, epilogue, Pairs()).loops()
 

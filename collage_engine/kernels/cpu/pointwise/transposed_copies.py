@@ -98,8 +98,8 @@ def write_squares(
     pure = value is access
     lanes = min(BYTES, context.cpu.vector_bytes) if item_bytes(dtype) == 1 else 0
     lanes = lanes or context.cpu.lanes(dtype)
-    found = strides(access, axes, extents, shape_of(output))
-    merged = [] if found is None else merge(found)
+    steps = strides(access, axes, extents, shape_of(output))
+    merged = [] if steps is None else merge(steps)
     sides = _sides(merged, lanes)
     if sides is None:
         return None
@@ -131,9 +131,9 @@ def write_squares(
         y = tirx.min(int64(j) * lanes, int64(across.extent - lanes))
         begin: Index = source_start + x + y * across.source
         end: Any = int64(target_start) + y + x * along.target
-        for place, axis in zip(places, others, strict=True):
-            begin = begin + place * axis.source
-            end = end + place * axis.target
+        for coordinate, axis in zip(places, others, strict=True):
+            begin = begin + coordinate * axis.source
+            end = end + coordinate * axis.target
 
         def turned(store_column: Callable[[int, Expr], Stmt], begin: Index) -> Stmt:
             return transposed_tile(

@@ -112,11 +112,11 @@ def parts_of(stage: Stage) -> list[Part]:
     """Return the output box cut so that conditions on axes are decided inside each part."""
     cuts = [[0, e] for e in stage.extents]
     if has_branches(stage.value):
-        found = [
+        points_of_axes = [
             breakpoints(stage.value, a, e) for a, e in zip(stage.axes, stage.extents, strict=True)
         ]
-        if prod(len(points) - 1 for points in found) <= MAXIMUM_PARTS:
-            cuts = found
+        if prod(len(points) - 1 for points in points_of_axes) <= MAXIMUM_PARTS:
+            cuts = points_of_axes
     result: list[Part] = []
 
     def cut(depth: int, starts: tuple[int, ...], extents: tuple[int, ...]) -> None:

@@ -101,19 +101,21 @@ def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
 
 
 def _product(values: Sequence[Fraction]) -> Fraction:
-    found = Fraction(1)
+    product = Fraction(1)
     for value in values:
-        found *= value
-    return found
+        product *= value
+    return product
 
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
     """Return the coefficients of Π (x − root), the constant first."""
-    found = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        shifted = [Fraction(0), *found]
-        found = [s - root * f for s, f in zip(shifted, [*found, Fraction(0)], strict=True)]
-    return found
+        shifted = [Fraction(0), *coefficients]
+        coefficients = [
+            s - root * f for s, f in zip(shifted, [*coefficients, Fraction(0)], strict=True)
+        ]
+    return coefficients
 
 
 def _floats(rows: Sequence[Sequence[Fraction]]) -> Matrix:
@@ -205,7 +207,7 @@ def _total(
     parity: int | None,
 ) -> Expr:
     """Return the row's sum of its even or its odd terms; of all of them for None."""
-    found = None
+    total = None
     k = 0
     while k < len(row):
         factor, term, step = row[k], None, 1
@@ -220,11 +222,11 @@ def _total(
             continue
         if abs(factor) != 1:
             term = term * f32(abs(factor))
-        if found is None:
-            found = term if factor > 0 else f32(0.0) - term
+        if total is None:
+            total = term if factor > 0 else f32(0.0) - term
         else:
-            found = found + term if factor > 0 else found - term
-    return f32(0.0) if found is None else found
+            total = total + term if factor > 0 else total - term
+    return f32(0.0) if total is None else total
 
 
 def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
@@ -267,10 +269,10 @@ def _restored(restores: Any, k: Any, s: Any) -> tuple[Any, Any]:
     """Return row and factor of summand ``s`` of tap ``k``, both as expressions."""
 
     def choose(values: list[Any]) -> Any:
-        found = values[-1]
+        selected = values[-1]
         for number, value in reversed(list(enumerate(values[:-1]))):
-            found = tirx.Select(k == number, value, found)
-        return found
+            selected = tirx.Select(k == number, value, selected)
+        return selected
 
     def summand(tap: int, which: int, absent: Any, make: Any) -> Any:
         terms = restores[tap]

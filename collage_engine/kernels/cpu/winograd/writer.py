@@ -239,8 +239,8 @@ class _Winograd:
             def results(p: int) -> Stmt:
                 given = []
                 for q in range(m):
-                    place = (n, row + p, column + q)
-                    stored: Any = self._store(place, channel, out, (p * m + q) * lanes)
+                    position = (n, row + p, column + q)
+                    stored: Any = self._store(position, channel, out, (p * m + q) * lanes)
                     if image_columns % m and q:
                         stored = when(column + q < image_columns, stored)
                     given.append(stored)
@@ -257,14 +257,14 @@ class _Winograd:
 
         return nest((height, self.columns, self.block // lanes), one)
 
-    def _store(self, place: tuple[Index, ...], channel: Any, out: Any, at: int) -> Stmt:
+    def _store(self, position: tuple[Index, ...], channel: Any, out: Any, at: int) -> Stmt:
         """Return a vector of channels at one position; of the last block, those that exist."""
         lanes, co = self.lanes, self.problem.co
 
         def vector(c: int, width: int) -> Stmt:
             return self.epilogue.store_vector(
                 width,
-                lambda z: (*place, channel + (int64(c) + z)),
+                lambda z: (*position, channel + (int64(c) + z)),
                 lambda z: load(out, at + (int64(c) + z)),
             )
 

@@ -117,11 +117,11 @@ def contiguous(
     if run == 0:
         return None
     inner_axes = {a: 0 for a in axes[len(axes) - run :]}
-    found = []
+    flattened = []
     for number, access in enumerate(all_loads):
         if moving.get(number):
-            found.append((access, _flat_index(access, inner_axes)))
-    return Flattened(run, size, tuple(found), tuple(inner_axes))
+            flattened.append((access, _flat_index(access, inner_axes)))
+    return Flattened(run, size, tuple(flattened), tuple(inner_axes))
 
 
 def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:

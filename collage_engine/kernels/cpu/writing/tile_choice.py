@@ -144,8 +144,8 @@ def tile_cost(
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:
     """Yield (count, first, extent) of the whole tiles and of the remainder, those that exist."""
     full, rest = divmod(extent, size)
-    found = [(full, 0, size)] if full else []
-    return [*found, (1, full * size, rest)] if rest else found
+    pieces = [(full, 0, size)] if full else []
+    return [*pieces, (1, full * size, rest)] if rest else pieces
 
 
 NEAREST = 6

@@ -22,25 +22,25 @@ UNROLLED = 49
 7 × 7."""
 
 
-def schedule_direct(schedule: Schedule, found: NotedDirect) -> None:
+def schedule_direct(schedule: Schedule, noted: NotedDirect) -> None:
     """Schedules a function that holds such a convolution.
 
     Raises:
         ToolchainError: The function holds more than one kernel can take in.
     """
-    rows = found.shape.rows
+    rows = noted.shape.rows
 
     def axes(image: Any, channel: Index, *pixel: Any) -> tuple[Index, ...]:
         front = [tirx.const(0)] * (3 - len(pixel))
-        if found.shape.groups == 1:
+        if noted.shape.groups == 1:
             return image, tirx.const(0), channel, *front, *pixel
         group, row = tirx.floordiv(channel, rows), tirx.floormod(channel, rows)
         if rows == 1:
             group, row = channel, tirx.const(0)
         return image, group, row, *front, *pixel
 
-    last = epilogue(schedule, ("direct_a", "direct_c"), found.out, axes)
-    shape, plan = found.shape, found.plan
+    last = epilogue(schedule, ("direct_a", "direct_c"), noted.out, axes)
+    shape, plan = noted.shape, noted.plan
     c = schedule.get_sblock("direct_c")
     a = schedule.get_sblock("direct_a")
     schedule.set_scope(c, 0, "local")

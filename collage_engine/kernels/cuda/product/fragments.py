@@ -41,7 +41,7 @@ def intrinsics(math: str) -> Intrinsics:
     from tvm.s_tir import TensorIntrin
 
     element, sums = ELEMENTS[math], SUMS.get(math, "float32")
-    found = {
+    parts = {
         "fill": fill(sums),
         "load_a": copy(element, SHARED[math], "wmma.matrix_a"),
         "load_b": copy(element, SHARED[math], "wmma.matrix_b"),
@@ -49,7 +49,7 @@ def intrinsics(math: str) -> Intrinsics:
         "store": copy(sums, SUMS_SCOPE, RESULT),
     }
     names = {}
-    for part, (description, implementation) in found.items():
+    for part, (description, implementation) in parts.items():
         names[part] = f"collage_wmma_{math}_{part}"
         TensorIntrin.register(names[part], description, implementation, override=True)
     return Intrinsics(**names)

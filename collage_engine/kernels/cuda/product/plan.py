@@ -168,8 +168,8 @@ def chosen(sizes: ProductSizes, math_: str, count: int) -> ProductPlan:
     memory and from shared memory. Where that is less, it waits for memory, with as many blocks at
     once as it holds. The extra pass over the partial sums of a split is counted in bytes.
     """
-    found = plans(sizes, math_, count)
-    return min(found, key=lambda plan: _ticks(sizes, plan, count))
+    candidates = plans(sizes, math_, count)
+    return min(candidates, key=lambda plan: _ticks(sizes, plan, count))
 
 
 _LATENCY, SETUP, _LAUNCH = 600.0, 1500.0, 4000.0

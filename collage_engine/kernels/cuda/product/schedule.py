@@ -122,13 +122,13 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
         schedule.vectorize(inside)
 
 
-def schedule_product(schedule: Schedule, found: AnnotatedProduct) -> None:
+def schedule_product(schedule: Schedule, annotated: AnnotatedProduct) -> None:
     """Schedules a function that holds a product.
 
     Raises:
         ToolchainError: The function holds more than one kernel can take in.
     """
-    split = found.plan.split
-    shape = found.out if split == 1 else (split, *found.out)
-    last = epilogue(schedule, ("product_a", "product_b", "product_c"), shape, found.place)
-    (plain if found.tile.math == PLAIN else tensor)(schedule, found, last)
+    split = annotated.plan.split
+    shape = annotated.out if split == 1 else (split, *annotated.out)
+    last = epilogue(schedule, ("product_a", "product_b", "product_c"), shape, annotated.place)
+    (plain if annotated.tile.math == PLAIN else tensor)(schedule, annotated, last)

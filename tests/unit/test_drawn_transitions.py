@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 
 from collage_engine.drawing.groups import display_graph
-from collage_engine.drawing.hand_overs import hand_overs
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.drawing.scene import Scene
 from collage_engine.drawing.svg import placement_svg
+from collage_engine.drawing.transitions import transitions
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement
 from tests.support.graphs import GraphBuilder
@@ -42,17 +42,17 @@ def drawn(record: GraphRecord):
     return Scene(operators, {}, display, lay_out(len(display.boxes), display.edges))
 
 
-def test_only_what_changes_toolchain_format_or_device_is_a_hand_over() -> None:
+def test_only_what_changes_toolchain_format_or_device_is_a_transition() -> None:
     shown = drawn(graph())
     same = placed(part("p0", "tvm", (0, 1)), part("p1", "tvm", (2, 3)))
-    assert hand_overs(shown, same) == () and hand_overs(shown, None) == ()
+    assert transitions(shown, same) == () and transitions(shown, None) == ()
     mixed = placed(part("p0", "onednn", (0, 1)), part("p1", "tvm", (2, 3)))
-    (found,) = hand_overs(shown, mixed)
+    (found,) = transitions(shown, mixed)
     assert shown.display.edges[found.edge] == (1, 2)
     assert (found.source, found.target, found.bytes) == ("onednn", "tvm", VALUE.bytes)
     assert found.label == "784 KiB" and found.us is None
     other = placed(part("p0", "tvm", (0, 1)), part("p1", "tvm", (2, 3), device="cuda"))
-    (found,) = hand_overs(shown, other)
+    (found,) = transitions(shown, other)
     assert "cpu→cuda" in found.label
 
 
@@ -64,12 +64,12 @@ def test_a_conversion_stands_beside_its_bytes_with_its_cost() -> None:
         part("p1", "tvm", (2, 3)),
         conversions=(conversion,),
     )
-    (found,) = hand_overs(shown, mixed)
+    (found,) = transitions(shown, mixed)
     assert found.conversions == (conversion,) and found.us == 8.75
     assert found.label == "784 KiB nhwc→plain 8.75 µs"
 
 
-def test_the_picture_of_a_report_draws_hand_overs_and_names_onnx_types() -> None:
+def test_the_picture_of_a_report_draws_transitions_and_names_onnx_types() -> None:
     mixed = placed(part("p0", "onednn", (0, 1)), part("p1", "tvm", (2, 3)))
     svg = placement_svg(graph(), mixed)
     assert "hands 784 KiB over to" in svg and svg.count("<polygon") == 1

@@ -13,7 +13,7 @@ from collage_engine.wording.titles import toolchain_title
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandOver:
+class DrawnTransition:
     """The values that pass along one drawn edge from one toolchain, format or device to another."""
 
     edge: int
@@ -33,14 +33,16 @@ class HandOver:
 
         It is None, too, where there are no conversions.
         """
-        times = [each.us for each in self.conversions]
-        known = [us for us in times if us is not None]
-        return sum(known) if known and len(known) == len(times) else None
+        times = [conversion.us for conversion in self.conversions]
+        known_us = [us for us in times if us is not None]
+        return sum(known_us) if known_us and len(known_us) == len(times) else None
 
     @property
     def label(self) -> str:
         """Returns ``256 KiB``, with the conversion and its cost where there is one."""
-        ways = dict.fromkeys(f"{each.source}→{each.target}" for each in self.conversions)
+        ways = dict.fromkeys(
+            f"{conversion.source}→{conversion.target}" for conversion in self.conversions
+        )
         if self.devices[0] != self.devices[1]:
             ways[f"{self.devices[0]}→{self.devices[1]}"] = None
         cost = "" if self.us is None else time_text(self.us)
@@ -81,8 +83,8 @@ def labels_on_the_left(
     )
 
 
-def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...]:
-    """Return the hand-overs of a placement that a scene draws as edges or jumps.
+def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransition, ...]:
+    """Return the transitions of a placement that a scene draws as edges or jumps.
 
     Values that pass between two partitions of one toolchain, in one format on one device, are not
     among them: they only pay for a launch.
@@ -94,7 +96,7 @@ def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...
     if placement is None:
         return ()
     owner = {n: p for p in placement.partitions for n in p.nodes}
-    converted = {each.node: each for each in placement.conversions}
+    converted = {conversion.node: conversion for conversion in placement.conversions}
     number = {edge: at for at, edge in enumerate(shown.display.edges)}
     passing: dict[int, dict[int, list[Partition]]] = {}
     for a, b in shown.graph.edges:
@@ -105,7 +107,7 @@ def hand_overs(shown: Scene, placement: Placement | None) -> tuple[HandOver, ...
         if at is not None and _crosses(a, maker, reader, converted):
             passing.setdefault(at, {}).setdefault(a, []).append(reader)
     return tuple(
-        _hand_over(shown, at, values, owner, converted) for at, values in sorted(passing.items())
+        _transition(shown, at, values, owner, converted) for at, values in sorted(passing.items())
     )
 
 
@@ -126,28 +128,28 @@ def _conversion(
     gives, takes = maker.gives.get(value, "plain"), reader.takes.get(value, "plain")
     if gives == takes:
         return None
-    known = converted.get(value)
-    if known is not None and (known.source, known.target) == (gives, takes):
-        return known
+    wanted = converted.get(value)
+    if wanted is not None and (wanted.source, wanted.target) == (gives, takes):
+        return wanted
     return Conversion(node=value, source=gives, target=takes)
 
 
-def _hand_over(
+def _transition(
     shown: Scene,
     edge: int,
     values: Mapping[int, Sequence[Partition]],
     owner: Mapping[int, Partition],
     converted: Mapping[int, Conversion],
-) -> HandOver:
+) -> DrawnTransition:
     first = next(iter(values))
     maker, reader = owner[first], values[first][0]
     conversions = {
-        (value, found.target): found
+        (value, conversion.target): conversion
         for value, readers in values.items()
         for each in readers
-        if (found := _conversion(value, owner[value], each, converted)) is not None
+        if (conversion := _conversion(value, owner[value], each, converted)) is not None
     }
-    return HandOver(
+    return DrawnTransition(
         edge=edge,
         source=maker.instance,
         target=reader.instance,
