@@ -327,7 +327,8 @@ def test_a_linear_layer_over_whole_numbers_is_right_on_other_inputs(toolchains, 
     done = python(CALL, tmp_path / "out", tmp_path / "in.npz", tmp_path / "found.npz")
     assert done.returncode == 0, done.stderr
     found = np.load(tmp_path / "found.npz")
-    weight, bias = (numpy_helper.to_array(t) for t in (model.graph.initializer[k] for k in (0, 3)))
+    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    weight, bias = constants["w"], constants["bias"]
     for x, y in zip(inputs, found.values(), strict=True):
         low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
         scale = (high - low) / np.float32(255)

@@ -242,7 +242,7 @@ def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(fo
 def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
     digest = sha256(folder / "m.onnx")
     calls = [{"model": digest, "dims": {"batch": b}, "shapes": {}, "us": 10 * b} for b in (3, 6)]
-    calls += [{"model": "another", "dims": {"n": 1}, "us": 1.0}, calls[1], calls[1]]
+    calls += [{"model": "another", "dims": {"n": 1}, "us": 1.0}, calls[0], calls[1], calls[1]]
     log = tmp_path / "calls.jsonl"
     log.write_text("".join(json.dumps(call) + "\n" for call in calls))
     place = f"place {folder / 'm.onnx'} -o {tmp_path / 'out'} --from-calls {log} --budget 8s "
@@ -251,7 +251,7 @@ def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
-    said = "4 calls of 2 shapes; 100% of their time is that of the shapes to be placed"
+    said = "5 calls of 2 shapes; 100% of their time is that of the shapes to be placed"
     assert f"{log}: {said}: batch=6, batch=3" in done.stderr
     entries = read_manifest(tmp_path / "out")["entries"]
     assert [entry["dims"]["batch"] for entry in entries] == [6, 3]

@@ -13,6 +13,7 @@ from collage_engine.records.pin import LimitVerdict
 from collage_engine.records.placement import (
     Conversion,
     DeploymentRow,
+    LayerTime,
     MachineState,
     MemorySeen,
     MemoryUse,
@@ -74,7 +75,11 @@ def _full(run: Run, name: str) -> Run:
         run,
         id=name,
         name=name,
-        placement=msgspec.structs.replace(run.placement, conversions=(conversion,)),
+        placement=msgspec.structs.replace(
+            run.placement,
+            conversions=(conversion,),
+            layers=(LayerTime(name="a kernel", us=9.0, gap_us=1.0, partition=0, operators=(0,)),),
+        ),
         rivals=[run.placement],
         memory=MemoryUse(
             seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),

@@ -200,9 +200,12 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
         """Implement ``capabilities.ProfilesPartitions``, from the profile of its session."""
         begin = Path(said["files"])
-        file = max(begin.parent.glob(f"{begin.name}_*.json"), default=None)
-        profile = self.read_profile(json.loads(file.read_text())) if file is not None else None
-        return profile.layers if profile is not None else ()
+        for file in sorted(begin.parent.glob(f"{begin.name}_*.json"), reverse=True):
+            # Of several instances only the one that was asked has ended its profile.
+            with contextlib.suppress(json.JSONDecodeError):
+                profile = self.read_profile(json.loads(file.read_text()))
+                return profile.layers if profile is not None else ()
+        return ()
 
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
