@@ -51,8 +51,8 @@ its operators: a core of today computes some 80 to 160 GFLOP/s in float32 and mo
 from or to memory (``kernels/target.py`` has the same figures in cycles)."""
 FUSING_TAKES = 0.9
 """Share of what its parts take that a group takes at best; it decides how many candidates are
-measured before the best cover consists of measured ones. "Lazy measuring" in
-``tests/benchmarks/RESULTS.md`` counts how many a value leaves out, and what that loses."""
+measured before the best cover consists of measured ones. From 0.6 to 1 that is 0 to 1.8 % more on
+three models (``bench_lazy_measuring`` of commit ``3f683e4f``)."""
 
 
 class Timed(NamedTuple):
