@@ -17,6 +17,8 @@ from collage_engine.records.toolchain import ToolchainInstance
 class GraphBuilder:
     """Adds operators in order; methods return the number of the operator, or a value's handle.
 
+    Both are plain numbers here, which tests calculate with: hence so much that is ``Any``.
+
     Parameters, constants and further results have negative handles until the graph is built: their
     indices are behind the operators'.
     """
@@ -36,7 +38,8 @@ class GraphBuilder:
         return self.nodes[handle].type if handle >= 0 else self.others[-1 - handle].type
 
     def _other(self, **fields: Any) -> int:
-        self.others.append(Value(index=-1 - len(self.others), **fields))
+        index: Any = -1 - len(self.others)
+        self.others.append(Value(index=index, **fields))
         return self.others[-1].index
 
     def parameter(
@@ -57,7 +60,7 @@ class GraphBuilder:
     def call(
         self,
         op: str,
-        *inputs: int,
+        *inputs: Any,
         shape: Sequence[int] | None = None,
         kind: OpKind | None = None,
         name: str = "",
@@ -65,7 +68,7 @@ class GraphBuilder:
         dtype: str | None = None,
         **attributes: Any,
     ) -> int:
-        index = len(self.nodes)
+        index: Any = len(self.nodes)
         kind_of_value = self._type(shape, dtype)
         made = [Value(index=index, type=kind_of_value, producer=index)]
         for _ in range(results - 1):
@@ -88,7 +91,7 @@ class GraphBuilder:
         """Returns the handle of one of an operator's results."""
         return self.nodes[operator].results[place].index
 
-    def index(self, handle: int) -> int:
+    def index(self, handle: int) -> Any:
         """Returns the index that a value has in the built graph."""
         return handle if handle >= 0 else len(self.nodes) - 1 - handle
 
@@ -115,7 +118,7 @@ class GraphBuilder:
         )
 
 
-def operator(number: int, op: str, *inputs: int, kind: OpKind = "opaque", **fields: Any) -> Node:
+def operator(number: Any, op: str, *inputs: Any, kind: OpKind = "opaque", **fields: Any) -> Node:
     """Returns an operator with one result of four floats; ``type`` may name another type."""
     of_result = fields.pop("type", TensorType((1, 4), "float32"))
     result = Value(index=number, type=of_result, producer=number)
@@ -125,7 +128,8 @@ def operator(number: int, op: str, *inputs: int, kind: OpKind = "opaque", **fiel
 def record_of(*nodes: Node, parameters: Sequence[str] = ()) -> GraphRecord:
     """Returns a record without outputs, whose parameters are not read."""
     kind = TensorType((1, 4), "float32")
-    given = (Value(index=len(nodes) + at, type=kind, name=n) for at, n in enumerate(parameters))
+    first: Any = len(nodes)
+    given = (Value(index=first + at, type=kind, name=n) for at, n in enumerate(parameters))
     return GraphRecord(nodes=nodes, parameters=tuple(given), outputs=())
 
 
@@ -192,7 +196,7 @@ def random_graph(rng: random.Random, operators: int = 8, lists: bool = True) -> 
             values.append(b.call(op, rng.choice(recent)))
         made += 1
     read = {i for n in b.nodes for i in n.inputs}
-    outputs = [n.index for n in b.nodes if not read.intersection(n.outputs)]
+    outputs: list[int] = [n.index for n in b.nodes if not read.intersection(n.outputs)]
     if rng.random() < 0.2:
         extra = rng.choice(values)
         if extra >= 0 and extra not in outputs:
