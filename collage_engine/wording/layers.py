@@ -172,7 +172,10 @@ def placement_differences(one: Placement, other: Placement) -> list[PartDifferen
         known = [us for us in (*ours, *theirs) if us is not None]
         if len(known) == len(ours) + len(theirs) and operators <= held[0] & held[1]:
             us = sum(known[: len(ours)])
-            found.append(PartDifference(frozenset(operators), us, sum(known) - us))
+            other_us = sum(known) - us
+            if profiled and not (us and other_us):
+                continue  # runtimes count in whole microseconds: such a time is not known
+            found.append(PartDifference(frozenset(operators), us, other_us))
     return found
 
 

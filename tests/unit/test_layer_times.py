@@ -191,3 +191,15 @@ def test_what_costs_most_is_listed_with_what_others_are_known_to_take():
     ]
     found = [(one.layer.nodes, one.us, one.won_us) for one in left_to_win(profiled(), known)]
     assert found == [((2,), 12.0, 4.0), ((0,), 10.0, 0.0), ((3,), 5.0, None), ((1,), 4.0, None)]
+
+
+def test_a_layer_that_took_nothing_in_whole_microseconds_promises_no_gain():
+    timed = [
+        LayerTime(name=str(k), us=us, partition=0, operators=(k,))
+        for k, us in enumerate((3.0, 0.0, 0.0, 4.0))
+    ]
+    first = placement().partitions[0]
+    whole = msgspec.structs.replace(first, toolchain="openvino", nodes=(0, 1, 2, 3))
+    other = msgspec.structs.replace(placement(*timed), partitions=(whole,))
+    won = {one.layer.nodes: one.won_us for one in left_to_win(profiled(), [], [other])}
+    assert won == {(0,): 7.0, (3,): 1.0, (1,): None, (2,): None}
