@@ -1,1 +1,1 @@
-"""The open model with its menu: candidates and their keys."""
+"""The open model with its catalog: candidates and their keys."""

@@ -1,4 +1,4 @@
-"""A model that is open in the process of the run, with its menus."""
+"""A model that is open in the process of the run, with its catalogs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from collage_engine.candidates.menu import Menu, Probing, check_names, make_menu, threads_of
+from collage_engine.candidates.catalog import (
+    CandidateCatalog,
+    Probing,
+    check_names,
+    make_catalog,
+    threads_of,
+)
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
@@ -79,13 +85,13 @@ def missing_precision(precision: str, instances: Sequence[ToolchainInstance]) ->
     )
 
 
-MenuKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...], frozenset[str]]
+CatalogKey = tuple[tuple[str, ...], int, str, str, tuple[int, ...], frozenset[str]]
 """Toolchains, threads, precision, target, operators that have candidates on the host, too, and the
 toolchains that are out of the run."""
 
 
 class OpenModel:
-    """An open model is an imported model with its menus and a folder for the files of one job.
+    """An open model is an imported model with its catalogs and a folder for the files of one job.
 
     Attributes:
         path: The model's file.
@@ -108,8 +114,8 @@ class OpenModel:
         self.store = Store()
         self.folder = Path(tempfile.mkdtemp(prefix="collage-"))
         self._stamp = self._file_stamp()
-        self._last: tuple[MenuKey, Menu] | None = None
-        """The menu that was made last, and for what."""
+        self._last: tuple[CatalogKey, CandidateCatalog] | None = None
+        """The catalog that was made last, and for what."""
         self.modules: dict[tuple[object, ...], tuple[Path, BuiltModule]] = {}
 
     def close(self) -> None:
@@ -158,20 +164,20 @@ class OpenModel:
             return None
         return stat.st_size, stat.st_mtime_ns
 
-    def menu(
+    def catalog(
         self,
         settings: RunSettings,
         on_host: tuple[int, ...] = (),
         probing: Probing | None = None,
         faults: FaultTracker | None = None,
-    ) -> Menu:
-        """Return the menu for these settings, with the costs that the store holds now.
+    ) -> CandidateCatalog:
+        """Return the catalog for these settings, with the costs that the store holds now.
 
         Args:
             settings: Toolchains, threads, precision and target.
             on_host: Operator numbers that get candidates on the host too, in a run on a device.
             probing: How toolchains are looked for; those that are not ready are asked again when
-                the next menu is wanted.
+                the next catalog is wanted.
             faults: Which toolchains are out of the run; takes those that fail when they are asked.
 
         Raises:
@@ -183,23 +189,23 @@ class OpenModel:
         target = choose_target(settings.target)
         check_precision(self.model, settings.precision, settings.target)
         faults = faults or FaultTracker()
-        if self._last is not None and self._last[0] == _menu_key(settings, on_host, faults):
-            menu = self._last[1]
+        if self._last is not None and self._last[0] == _catalog_key(settings, on_host, faults):
+            catalog = self._last[1]
         else:
-            menu = make_menu(self.model, settings, target, on_host, probing, faults)
-        if not menu.not_ready:  # who is left out while it is asked belongs to the key
-            self._last = _menu_key(settings, on_host, faults), menu
-        return replace(menu, costs=self.with_stored_costs(menu.candidates, menu.costs))
+            catalog = make_catalog(self.model, settings, target, on_host, probing, faults)
+        if not catalog.not_ready:  # who is left out while it is asked belongs to the key
+            self._last = _catalog_key(settings, on_host, faults), catalog
+        return replace(catalog, costs=self.with_stored_costs(catalog.candidates, catalog.costs))
 
-    def extend_menu(
+    def extend_catalog(
         self, settings: RunSettings, candidates: Iterable[Candidate], faults: FaultTracker
     ) -> None:
         """Keep further candidates for later runs with these settings."""
-        if self._last is not None and self._last[0] == _menu_key(settings, (), faults):
-            key, menu = self._last
-            known = {candidate.id for candidate in menu.candidates}
+        if self._last is not None and self._last[0] == _catalog_key(settings, (), faults):
+            key, catalog = self._last
+            known = {candidate.id for candidate in catalog.candidates}
             new = tuple(c for c in candidates if c.id not in known)
-            self._last = key, replace(menu, candidates=(*menu.candidates, *new))
+            self._last = key, replace(catalog, candidates=(*catalog.candidates, *new))
 
     def with_stored_costs(self, candidates: Sequence[Candidate], costs: CostTable) -> CostTable:
         """Return a table with the isolated costs that the store holds for the candidates' keys."""
@@ -207,7 +213,9 @@ class OpenModel:
         return costs.with_measured(candidates, self.store.get_many(keys, self.model.record.sha256))
 
 
-def _menu_key(settings: RunSettings, on_host: tuple[int, ...], faults: FaultTracker) -> MenuKey:
+def _catalog_key(
+    settings: RunSettings, on_host: tuple[int, ...], faults: FaultTracker
+) -> CatalogKey:
     return (
         settings.toolchains,
         threads_of(settings),

@@ -82,6 +82,13 @@ class _PrintSchemas(argparse.Action):
         parser.exit()
 
 
+class _Renamed(argparse.Action):
+    """Refuses an option of an earlier version, and says what it is called now."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
+        raise argparse.ArgumentError(self, f"it is called {self.const} now")
+
+
 def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument(
@@ -147,6 +154,9 @@ def _add_place_command(commands: Commands) -> None:
     add_dimension_options(parser)
     thoroughness = add_settings(
         parser, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
+    )
+    thoroughness.add_argument(
+        "--no-in-place", action=_Renamed, nargs=0, const="--no-in-model", help=argparse.SUPPRESS
     )
     time_or_none = argument(partial(parse_duration, or_none=True))
     add_setting(thoroughness, "tune_budget_s", type=time_or_none)

@@ -23,7 +23,7 @@ from collage_engine.planning.measured_placements import (
     measured_placements,
     problem_parts,
 )
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import RUNNERS_UP, broken_pins, pin_verdicts
 from collage_engine.records.answers import Price, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord, table_of
@@ -45,7 +45,7 @@ class DocumentSearch:
     """What the problem is made of in the document, apart from the pins. Candidates are records that
     never change."""
     candidates: list[CandidateRecord]
-    data: ProblemData
+    inputs: SearchInputs
     problem: Problem
     search: Search
     answer: Answer
@@ -80,7 +80,7 @@ class DocumentSearch:
         if self.answer.cost_us is None:
             return []
         return [
-            self.data.placement([self.by_id[str(name)] for name in each.cover])
+            self.inputs.placement([self.by_id[str(name)] for name in each.cover])
             for each in k_best(self.problem, RUNNERS_UP + 1, previous=self.search)
         ]
 
@@ -297,11 +297,11 @@ def search_of(
     pins, runs = tuple(document.pins), tuple(document.runs)
     if (
         previous is not None
-        and (previous.data.pins, previous.runs) == (pins, runs)
+        and (previous.inputs.pins, previous.runs) == (pins, runs)
         and previous.made_of == made_of
     ):
         return previous.at_moment_of(base, document, settings)
-    data = ProblemData(
+    inputs = SearchInputs(
         graph=document.graph,
         candidates=tuple(candidates),
         costs=table_of(candidates),
@@ -309,12 +309,12 @@ def search_of(
         pins=pins,
         settings=settings,
     )
-    problem = data.problem()
+    problem = inputs.problem()
     search = reuse(problem, None if previous is None else previous.search)
     return DocumentSearch(
         made_of,
         candidates,
-        data,
+        inputs,
         problem,
         search,
         answer=solve(problem, previous=search),
@@ -352,7 +352,7 @@ def search_document(
         prices = PlacementPrices(search, shown or best)
         return SearchAnswer(
             placement=best,
-            verdicts=prices.verdicts(search.data.pins),
+            verdicts=prices.verdicts(search.inputs.pins),
             limits=answer.limit_verdicts,
             prices=prices.by_candidate,
         ), search

@@ -230,7 +230,7 @@ class _Explanation:
         if self._shown is None or self._prices is None:
             return []
         broken, said = self._search.broken_by(self._shown), []
-        for number, verdict in enumerate(self._prices.verdicts(self._search.data.pins)):
+        for number, verdict in enumerate(self._prices.verdicts(self._search.inputs.pins)):
             pin = self._document.pins[number]
             if self._node not in pin.nodes:
                 continue

@@ -88,7 +88,7 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
 
     There are few rounds then, and nothing is calibrated.
     """
-    in_place: Annotated[bool, Option(row="Costs", flag="--no-in-place")] = True
+    in_place: Annotated[bool, Option(row="Costs", flag="--no-in-model")] = True
     """Calibrate costs on what partitions take inside the best placements.
 
     These are run whole; what their partitions take there predicts the other costs, and the search

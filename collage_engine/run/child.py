@@ -175,8 +175,8 @@ def _described(profile: Profile) -> tuple[Profile, ToolchainState]:
     return profile, described(state, get(profile.toolchain).about)
 
 
-def _menu(job: Job[p.Enumerate], control: RunControl) -> RunUpdate:
-    return _of(job).menu(job.request.settings, faults=control.faults).update
+def _catalog(job: Job[p.Enumerate], control: RunControl) -> RunUpdate:
+    return _of(job).catalog(job.request.settings, faults=control.faults).update
 
 
 def _run(job: Job[p.RunStart], control: RunControl) -> RunUpdate:
@@ -223,7 +223,7 @@ DO: dict[type[p.ChildRequest[Any, Any]], Callable[[Any, RunControl], Any]] = {
     p.Annotate: _annotate,
     p.ProfileMake: _profile,
     p.ProfileRead: _read_profile,
-    p.Enumerate: _menu,
+    p.Enumerate: _catalog,
     p.RunStart: _run,
     p.MeasureNow: _measure,
     p.InsideQuery: _inspect,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from collage_engine.candidates.menu import nan_losses
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.candidates.catalog import nan_losses
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.candidate import Cost
 from collage_engine.records.placement import Placement
@@ -14,7 +14,7 @@ from collage_engine.trials.contender import COLLAGE, ContenderResult
 from collage_engine.trials.standings import RaceResult
 
 
-def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
+def chosen_placement(inputs: SearchInputs, race_result: RaceResult) -> Placement:
     """Return the winner of the race as a placement with its end-to-end times.
 
     A baseline, or a mix that was tried first, may win with a partition whose candidate was left
@@ -22,11 +22,11 @@ def chosen_placement(data: ProblemData, race_result: RaceResult) -> Placement:
     placement whose partitions were all measured always has an estimate.
 
     Args:
-        data: All candidates with their costs.
+        inputs: All candidates with their costs.
         race_result: How the race ended.
     """
     winner = race_result.winner
-    placement = timed_placement(with_profiled_costs(data, race_result), winner)
+    placement = timed_placement(with_profiled_costs(inputs, race_result), winner)
     if winner.built is None:
         return placement
     in_model_us = race_result.in_model_us
@@ -45,28 +45,28 @@ def with_nan_losses(task: RunTask, placement: Placement) -> Placement:
     return msgspec.structs.replace(placement, nan_losses=losses)
 
 
-def with_profiled_costs(data: ProblemData, race_result: RaceResult) -> ProblemData:
-    """Return the data with costs of the winner's partitions that have none, from its profile.
+def with_profiled_costs(inputs: SearchInputs, race_result: RaceResult) -> SearchInputs:
+    """Return the inputs with costs of the winner's partitions that have none, from its profile.
 
     A cost stands for the winner's own partition alone: what a partition takes in one placement says
     little of what it takes in another one.
 
     Args:
-        data: All candidates with their costs.
+        inputs: All candidates with their costs.
         race_result: The winner, with the times of its partitions.
     """
     built = race_result.winner.built
     if built is None:
-        return data
+        return inputs
     seen = {
         built.parts[k].id: Cost(state="measured", in_model_us=us, in_model="seen")
         for k, us in race_result.in_model_us.items()
-        if not data.costs.cost(built.parts[k].id).usable
+        if not inputs.costs.cost(built.parts[k].id).usable
     }
-    return data.with_costs(data.costs.with_isolated(seen)) if seen else data
+    return inputs.with_costs(inputs.costs.with_isolated(seen)) if seen else inputs
 
 
-def runners_up(data: ProblemData, race_result: RaceResult) -> list[Placement]:
+def runners_up(inputs: SearchInputs, race_result: RaceResult) -> list[Placement]:
     """Return the fastest covers of several toolchains that ran and did not win, best first."""
     winner = race_result.winner.contender.key
     ran = [
@@ -77,12 +77,12 @@ def runners_up(data: ProblemData, race_result: RaceResult) -> list[Placement]:
         and result.measured_us
     ]
     ran.sort(key=lambda one: one[0])
-    return [timed_placement(data, one) for _, one in ran[: RUNNERS_UP + 1]]
+    return [timed_placement(inputs, one) for _, one in ran[: RUNNERS_UP + 1]]
 
 
-def timed_placement(data: ProblemData, outcome: ContenderResult) -> Placement:
+def timed_placement(inputs: SearchInputs, outcome: ContenderResult) -> Placement:
     """Return a contender's cover as a placement, with its time and the error of its estimate."""
-    placement, measured_us = data.placement(outcome.contender.cover), outcome.measured_us
+    placement, measured_us = inputs.placement(outcome.contender.cover), outcome.measured_us
     additive_error_us = None
     if measured_us is not None and placement.estimated_us is not None:
         additive_error_us = measured_us - placement.estimated_us

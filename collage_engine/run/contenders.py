@@ -1,17 +1,17 @@
 """Which contenders may win a run, and which of them are tried first.
 
-The candidates of an earlier run's placement, which later menus may not have, are made here, too.
+The candidates of an earlier run's placement, which later catalogs may not have, are made here, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.placement import Run
@@ -24,7 +24,9 @@ from collage_engine.trials.baselines import baselines, pinned_cover, pinned_cove
 from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
 
 
-def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> list[Contender]:
+def first_contenders(
+    open_model: OpenModel, catalog: CandidateCatalog, inputs: SearchInputs
+) -> list[Contender]:
     """Return the contenders that are tried before anything is measured in isolation.
 
     They are each toolchain alone on the whole model, and what it becomes under pins; the user's own
@@ -33,16 +35,16 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
 
     Args:
         open_model: The model.
-        menu: The toolchain instances.
-        data: The candidates with their costs.
+        catalog: The toolchain instances.
+        inputs: The candidates with their costs.
 
     Returns:
         The contenders, the ones that are likely to be fastest first.
     """
     calls = open_model.model.graph
     contenders = [
-        with_eligibility(data, baseline)
-        for baseline in baselines(calls, menu, data.settings)
+        with_eligibility(inputs, baseline)
+        for baseline in baselines(calls, catalog, inputs.settings)
         if baseline.reason is None and baseline.cover
     ]
     whole = [contender for contender in contenders if contender.kind == "whole-model"]
@@ -56,19 +58,19 @@ def first_contenders(open_model: OpenModel, menu: Menu, data: ProblemData) -> li
     ]
     pinned = [
         one
-        for cover in (pinned_covers(calls, menu, data.pins) if data.pins else ())
-        if (one := with_eligibility(data, cover)).eligible
+        for cover in (pinned_covers(calls, catalog, inputs.pins) if inputs.pins else ())
+        if (one := with_eligibility(inputs, cover)).eligible
     ]
     first = list({one.key: one for one in [*pinned, *whole, *users, *greedy]}.values())
     if not any(contender.eligible for contender in first):
         first += [contender for contender in contenders if contender.eligible][
             :1
-        ] or _few_partitions(data)
-    return sorted(first, key=lambda one: _sort_key(one, menu, data))
+        ] or _few_partitions(inputs)
+    return sorted(first, key=lambda one: _sort_key(one, catalog, inputs))
 
 
 def placement_under_pins(
-    open_model: OpenModel, menu: Menu, data: ProblemData, previous: Run
+    open_model: OpenModel, catalog: CandidateCatalog, inputs: SearchInputs, previous: Run
 ) -> list[Contender]:
     """Return the placement of the run before, changed as the pins ask, as a list of one.
 
@@ -76,28 +78,28 @@ def placement_under_pins(
 
     Args:
         open_model: The model.
-        menu: The toolchain instances.
-        data: The candidates, with the pins.
+        catalog: The toolchain instances.
+        inputs: The candidates, with the pins.
         previous: The run before.
     """
     if previous.placement is None:
         return []
     graph = open_model.model.graph
     cover = candidates_of_run(graph, previous)
-    before = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
-    places = {source.instance.id: number for number, source in enumerate(menu.sources)}
+    before = with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
+    places = {source.instance.id: number for number, source in enumerate(catalog.sources)}
     if before.eligible or not all(part.instance.id in places for part in cover):
         return []
     owner = [0] * len(graph)
     for part in cover:
         for operator in part.nodes:
             owner[operator] = places[part.instance.id]
-    pinned = pinned_cover(graph, menu, data.pins, owner)
-    changed = [] if pinned is None else [with_eligibility(data, pinned)]
+    pinned = pinned_cover(graph, catalog, inputs.pins, owner)
+    changed = [] if pinned is None else [with_eligibility(inputs, pinned)]
     return [contender for contender in changed if contender.eligible]
 
 
-def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Contender]:
+def before_precision(contenders: Sequence[Contender], catalog: CandidateCatalog) -> list[Contender]:
     """Return the whole models that enter before products are chosen that may be rounded.
 
     Two kinds enter: the float32 runtime that is ready soonest, which gives a first answer; and the
@@ -106,12 +108,12 @@ def before_precision(contenders: Sequence[Contender], menu: Menu) -> list[Conten
 
     Args:
         contenders: All whole models, the ones that are likely to be fastest first.
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
     """
     full = [
         contender for contender in contenders if contender.eligible and not contender.reduced
     ] or contenders
-    first = sorted(full, key=lambda one: _preparation(one, menu))[:1]
+    first = sorted(full, key=lambda one: _preparation(one, catalog))[:1]
     return first + [
         contender
         for contender in contenders
@@ -132,7 +134,7 @@ def is_secondary(contender: Contender) -> bool:
 
 
 def _sort_key(
-    contender: Contender, menu: Menu, data: ProblemData
+    contender: Contender, catalog: CandidateCatalog, inputs: SearchInputs
 ) -> tuple[bool, bool, float, bool, int]:
     """Return a key that sorts contenders, the one that is likely to be fastest first.
 
@@ -141,18 +143,18 @@ def _sort_key(
     optimise whole models and are ready soon, before what TVM compiles kernel by kernel; last the
     secondary ones.
     """
-    costs = [data.costs.cost(candidate.id) for candidate in contender.cover]
+    costs = [inputs.costs.cost(candidate.id) for candidate in contender.cover]
     is_known = all(cost.usable for cost in costs)
     return (
         not contender.eligible and contender.kind != "user",
         not is_known,
         sum(cost.median_us or 0.0 for cost in costs) if is_known else 0.0,
         is_secondary(contender),
-        _preparation(contender, menu),
+        _preparation(contender, catalog),
     )
 
 
-def _preparation(contender: Contender, menu: Menu) -> int:
+def _preparation(contender: Contender, catalog: CandidateCatalog) -> int:
     """Return how long the instances of a contender take to be ready, as a rank.
 
     It is 0 for complete runtimes, 1 with a library, and 2 with what TVM compiles.
@@ -161,21 +163,21 @@ def _preparation(contender: Contender, menu: Menu) -> int:
     def rank(instance: ToolchainInstance) -> int:
         if isinstance(get(instance.toolchain), ProfilesLayers):
             return 0
-        return 2 if menu.source(instance.id).lowers_to_tir else 1
+        return 2 if catalog.source(instance.id).lowers_to_tir else 1
 
     return max(rank(candidate.instance) for candidate in contender.cover)
 
 
-def _few_partitions(data: ProblemData) -> list[Contender]:
+def _few_partitions(inputs: SearchInputs) -> list[Contender]:
     """Return a cover of few partitions that keeps the pins and limits, as a list of one contender.
 
     The list is empty where there is no such cover.
     """
-    answer = solve(data.at_equal_costs().problem())
+    answer = solve(inputs.at_equal_costs().problem())
     if not answer.cover:
         return []
-    cover = tuple(data.by_id[str(name)] for name in answer.cover)
-    return [with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))]
+    cover = tuple(inputs.by_id[str(name)] for name in answer.cover)
+    return [with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))]
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:

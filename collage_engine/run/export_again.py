@@ -118,8 +118,8 @@ def export_together(
         together = Path(out) if out is not None else Path(scratch) / "artifact"
         dims = [dims for _, dims, _ in entries]
         proofs = paddable_dimensions(read_without_weights(path), dims[0])
-        menu = [state.name for state in entries[0][2].toolchains if state.available]
-        own = fastest(Path(path), folders, menu) if others else None
+        catalog = [state.name for state in entries[0][2].toolchains if state.available]
+        own = fastest(Path(path), folders, catalog) if others else None
         sharing = combine_artifacts(folders, dims, together, proofs, own)
         content = _archive(together, path) if out is None else None
     return content, sharing

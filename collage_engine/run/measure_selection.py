@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.candidates.inputs import representative_inputs
-from collage_engine.candidates.menu import Menu, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -53,22 +53,22 @@ def measure_selection(
             "these nodes cannot be one partition: a path leaves them and comes back through another"
         )
     operators = tuple(members(wanted))
-    menu = open_model.menu(settings, faults=control.faults)
-    supported, refused = _asked_for(open_model, menu, operators, job.request.toolchains)
+    catalog = open_model.catalog(settings, faults=control.faults)
+    supported, refused = _asked_for(open_model, catalog, operators, job.request.toolchains)
     costs = CostTable()
     if supported:
         inputs = representative_inputs(open_model.model, settings)
-        with Measuring(open_model, menu, settings, inputs, control) as measuring:
+        with Measuring(open_model, catalog, settings, inputs, control) as measuring:
             groups = group_candidates(supported)
             outcome = measuring.measure_groups(groups, None, again=job.request.longer)
         costs = costs.with_measured(supported, outcome.costs)
-        open_model.extend_menu(settings, supported, control.faults)
+        open_model.extend_catalog(settings, supported, control.faults)
     return [*records_of(supported, costs), *refused]
 
 
 def _asked_for(
     open_model: OpenModel,
-    menu: Menu,
+    catalog: CandidateCatalog,
     operators: tuple[OperatorNumber, ...],
     toolchains: Sequence[str],
 ) -> tuple[tuple[Candidate, ...], list[CandidateRecord]]:
@@ -76,7 +76,7 @@ def _asked_for(
     graph = open_model.model.graph
     supported: list[Candidate] = []
     refused: list[CandidateRecord] = []
-    for source in menu.sources:
+    for source in catalog.sources:
         if toolchains and source.instance.toolchain not in toolchains:
             continue
         reason = _refusal(graph, source, operators)
@@ -90,7 +90,7 @@ def _asked_for(
             )
             for takes, gives in source.borders(graph, operators)
         )
-    return with_keys(open_model.model, menu.keys, supported), refused
+    return with_keys(open_model.model, catalog.keys, supported), refused
 
 
 def _refusal(

@@ -35,7 +35,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.operators import work_of_operators
@@ -121,12 +121,12 @@ class MeasurementPlanner:
     """Decides which of a model's candidates are measured, and has them measured.
 
     Attributes:
-        data: the candidates with what is known of their costs by now.
+        inputs: the candidates with what is known of their costs by now.
     """
 
     def __init__(
         self,
-        data: ProblemData,
+        inputs: SearchInputs,
         measuring: Measuring,
         groups: Iterable[tuple[int, ...]] = (),
         timed: Iterable[Timed] = (),
@@ -134,19 +134,19 @@ class MeasurementPlanner:
         """Begin with what is known of the costs.
 
         Args:
-            data: The candidates with their costs so far.
+            inputs: The candidates with their costs so far.
             measuring: Measures candidates.
             groups: The operators that TVM's FuseOps would fuse, for each of its kernels.
             timed: Partitions that were profiled within the model.
         """
-        self.data = data
+        self.inputs = inputs
         self._measuring = measuring
         self._groups = set(groups)
         self._members: dict[str, list[Candidate]] = {}
-        for candidate in data.candidates:
+        for candidate in inputs.candidates:
             self._members.setdefault(candidate.key, []).append(candidate)
-        self._estimates = Estimates(data.graph, timed)
-        self._learn(data.candidates)
+        self._estimates = Estimates(inputs.graph, timed)
+        self._learn(inputs.candidates)
 
     def measure(self, deadline: float) -> bool:
         """Measure until the best cover is measured or the time is over.
@@ -159,11 +159,11 @@ class MeasurementPlanner:
             limits and, so that these have a price, without any.
 
         Raises:
-            Cancelled: The user stopped it; ``data`` holds what is known.
+            Cancelled: The user stopped it; ``inputs`` holds what is known.
             MeasureError: The model cannot be opened for measuring; the same holds.
         """
         self._time(self._fast_groups(), deadline)
-        own = self.data.problem_of((), self.data.costs)
+        own = self.inputs.problem_of((), self.inputs.costs)
         cases = [(own.pins, own.limits), ((), None)]
         for pins, limits in dict.fromkeys(cases):
             while True:
@@ -172,7 +172,7 @@ class MeasurementPlanner:
                 if not result.decided:
                     return False
                 wanted = self._alternatives_to(
-                    [self.data.candidates[index] for index in result.cover]
+                    [self.inputs.candidates[index] for index in result.cover]
                 )
                 if not wanted:
                     break
@@ -182,13 +182,13 @@ class MeasurementPlanner:
 
     def _problem(self) -> Problem:
         """Return the search problem in which unmeasured candidates cost what is estimated."""
-        data, costs = self.data, self.data.costs
+        inputs, costs = self.inputs, self.inputs.costs
         estimated = {
             c.id: Cost(state="measured", median_us=self._estimates.us(c))
-            for c in data.candidates
+            for c in inputs.candidates
             if not costs.known(c.id)
         }
-        return data.problem_of(data.candidates, costs.with_isolated(estimated))
+        return inputs.problem_of(inputs.candidates, costs.with_isolated(estimated))
 
     def _fast_groups(self) -> list[Candidate]:
         """Return the candidates over the groups on instances that may be fast.
@@ -197,7 +197,7 @@ class MeasurementPlanner:
         by what it took in a profile or on the whole model, or where nothing is known of it.
         """
         groups = [
-            (c, self._estimates.us(c)) for c in self.data.candidates if c.nodes in self._groups
+            (c, self._estimates.us(c)) for c in self.inputs.candidates if c.nodes in self._groups
         ]
         least_us: dict[tuple[int, ...], float] = {}
         for candidate, us in groups:
@@ -210,14 +210,14 @@ class MeasurementPlanner:
         Those over the same operators are timed in the same rounds, so that the search compares
         times of the same minute.
         """
-        known = self.data.costs.known
+        known = self.inputs.costs.known
         wanted_us = {c.nodes: self._estimates.us(c) for c in cover if not known(c.id)}
         # The heaviest operator sets, each as often as the model has it.
         sets = sorted(wanted_us, key=lambda nodes: -wanted_us[nodes])[:ROUND]
         limit_us = {nodes: FAST_ALONE * wanted_us[nodes] for nodes in sets}
         return [
             c
-            for c in self.data.candidates
+            for c in self.inputs.candidates
             if c.nodes in limit_us
             and not known(c.id)
             and self._estimates.us(c) <= limit_us[c.nodes]
@@ -225,7 +225,7 @@ class MeasurementPlanner:
 
     def _time(self, wanted: Iterable[Candidate], deadline: float) -> bool:
         """Measure those of the candidates that have no cost; tell whether any was measured."""
-        costs = self.data.costs
+        costs = self.inputs.costs
         new = {c.key: c for c in wanted if not costs.known(c.id)}
         if not new or time.monotonic() >= deadline:
             return False
@@ -233,7 +233,7 @@ class MeasurementPlanner:
         groups.sort(key=self._decided_us, reverse=True)
         measured = self._measuring.measure_batch(groups, deadline)
         fresh = [c for key in measured for c in self._members[key]]
-        self.data = self.data.with_costs(costs.with_measured(fresh, measured))
+        self.inputs = self.inputs.with_costs(costs.with_measured(fresh, measured))
         self._learn(fresh)
         return bool(fresh)
 
@@ -245,7 +245,7 @@ class MeasurementPlanner:
     def _learn(self, candidates: Iterable[Candidate]) -> None:
         """Have the estimates rest on the isolated costs of these candidates, too."""
         for candidate in candidates:
-            cost = self.data.costs.cost(candidate.id)
+            cost = self.inputs.costs.cost(candidate.id)
             if cost.usable and cost.median_us is not None:
                 timed = Timed(candidate.instance.id, candidate.nodes, cost.median_us)
                 self._estimates.learn(timed)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import Baseline, CandidateCounts, Run
 from collage_engine.run.chosen_placement import timed_placement
@@ -18,14 +18,14 @@ from collage_engine.trials.race import Race
 
 
 def provisional_document(
-    task: RunTask, menu: Menu, data: ProblemData, race: Race, control: RunControl
+    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
 ) -> Run:
     """Return the run's document as far as it is known.
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains.
-        data: The candidates and their costs.
+        catalog: The toolchains.
+        inputs: The candidates and their costs.
         race: The placements that take part; one of them leads.
         control: The run's warnings and times.
 
@@ -39,10 +39,10 @@ def provisional_document(
         result.contender for result in results if result.contender.key == best.contender.key
     )
     return msgspec.structs.replace(
-        begun_document(task, menu, data.candidates, control),
-        placement=timed_placement(data, best),
+        begun_document(task, catalog, inputs.candidates, control),
+        placement=timed_placement(inputs, best),
         baselines=[
-            baseline_of(data, result)
+            baseline_of(inputs, result)
             for result in results
             if result.contender.kind != COLLAGE and result.measured_us is not None
         ],
@@ -54,7 +54,7 @@ def provisional_document(
     )
 
 
-def baseline_of(data: ProblemData, outcome: ContenderResult) -> Baseline:
+def baseline_of(inputs: SearchInputs, outcome: ContenderResult) -> Baseline:
     """Return the record of a baseline with its measured and its estimated time."""
     contender = outcome.contender
     assert contender.kind != COLLAGE
@@ -63,7 +63,7 @@ def baseline_of(data: ProblemData, outcome: ContenderResult) -> Baseline:
         kind=contender.kind,
         measured_us=outcome.measured_us,
         spread_us=outcome.spread_us,
-        estimated_us=data.placement(contender.cover).estimated_us if contender.cover else None,
+        estimated_us=inputs.placement(contender.cover).estimated_us if contender.cover else None,
         reason=outcome.reason,
         names=outcome.names,
         partitions=max(1, len(contender.cover)),
@@ -77,13 +77,13 @@ def baseline_of(data: ProblemData, outcome: ContenderResult) -> Baseline:
 
 
 def begun_document(
-    task: RunTask, menu: Menu, candidates: Sequence[Candidate], control: RunControl
+    task: RunTask, catalog: CandidateCatalog, candidates: Sequence[Candidate], control: RunControl
 ) -> Run:
     """Return the document of a run that has no placement yet and has measured no candidate.
 
     Args:
         task: What the run was asked for. The user's inputs are large and are left out.
-        menu: The toolchains and the device.
+        catalog: The toolchains and the device.
         candidates: All candidates.
         control: Knows the seconds of the stages and the warnings.
     """
@@ -100,7 +100,7 @@ def begun_document(
         },
         target=settings.target,
         threads=threads_of(settings),
-        toolchains=list(menu.states),
+        toolchains=list(catalog.states),
         candidates=CandidateCounts(enumerated=len(candidates), distinct=distinct, skipped=distinct),
         placement=None,
         baselines=[],
@@ -112,7 +112,7 @@ def begun_document(
         started_at=task.started_at,
         settings=msgspec.to_builtins(msgspec.structs.replace(task.asked, inputs_npz=None)),
         threads_us=dict(task.threads_us),
-        device=menu.device_text,
+        device=catalog.device_text,
         warnings=list(control.warnings),
         first_answer_s=control.first_answer_s,
     )

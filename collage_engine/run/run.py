@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.processes import watched_memory
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.placement import Run
 from collage_engine.records.protocol import Job, RunStart
@@ -84,16 +84,16 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)
             task = replace(task, settings=fewer, threads_us=previous.threads_us)
-        menu, data = enumerate_candidates(task, control, begins=True)
+        catalog, inputs = enumerate_candidates(task, control, begins=True)
         # The true outputs, which placements are compared with.
         samples = draw_samples(task, control)
-        if menu.unmeasurable is None:
-            first = _first_answer(task, menu, data, samples, control)
+        if catalog.unmeasurable is None:
+            first = _first_answer(task, catalog, inputs, samples, control)
             return _improved(_joined(first, samples, control), samples, control)
-        compiled = compile_unmeasured(task, menu, data, samples, control)
-        artifact = write(task, menu, samples, compiled.chosen, compiled.module_folder, control)
-        document = unmeasured_document(task, menu, compiled, artifact, control)
-        return _update(menu, compiled.data, document)
+        compiled = compile_unmeasured(task, catalog, inputs, samples, control)
+        artifact = write(task, catalog, samples, compiled.chosen, compiled.module_folder, control)
+        document = unmeasured_document(task, catalog, compiled, artifact, control)
+        return _update(catalog, compiled.inputs, document)
 
 
 @dataclass(frozen=True)
@@ -102,38 +102,42 @@ class _FirstAnswer:
 
     Attributes:
         task: What the run was asked for, with its number of threads.
-        menu: The toolchains and candidates on so many threads.
-        data: The candidates with their costs so far.
+        catalog: The toolchains and candidates on so many threads.
+        inputs: The candidates with their costs so far.
         race: The race, with each toolchain alone in it.
         waiting: The whole models that enter after products were chosen that may be rounded.
     """
 
     task: RunTask
-    menu: Menu
-    data: ProblemData
+    catalog: CandidateCatalog
+    inputs: SearchInputs
     race: Race
     waiting: Sequence[Contender]
 
 
 def _first_answer(
-    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+    task: RunTask,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    samples: RunSamples,
+    control: RunControl,
 ) -> _FirstAnswer:
     """Race each toolchain alone; where fewer threads are clearly faster, once more on so many.
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains and candidates.
-        data: The candidates with the costs that the store holds.
+        catalog: The toolchains and candidates.
+        inputs: The candidates with the costs that the store holds.
         samples: The true outputs.
         control: Takes progress and answers.
     """
-    first = _race_whole_models(task, menu, data, samples, control)
-    chosen = choose_threads(task, menu, first.race, control)
+    first = _race_whole_models(task, catalog, inputs, samples, control)
+    chosen = choose_threads(task, catalog, first.race, control)
     if threads_of(chosen.settings) == threads_of(task.settings):
         return replace(first, task=chosen)
     first.race.close()
-    menu, data = enumerate_candidates(chosen, control)
-    return _race_whole_models(chosen, menu, data, samples, control)
+    catalog, inputs = enumerate_candidates(chosen, control)
+    return _race_whole_models(chosen, catalog, inputs, samples, control)
 
 
 def _joined(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> _FirstAnswer:
@@ -145,26 +149,30 @@ def _joined(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> _F
         control: Takes progress and answers.
     """
     task, race = first.task, first.race
-    if not first.menu.not_ready:
+    if not first.catalog.not_ready:
         return first
-    menu, data = enumerate_candidates(task, control)
-    race.on_answer = answer_teller(task, menu, data, race, control)
-    early, waiting = whole_models(task, menu, data, has_precision=bool(first.waiting))
-    data = enter_whole_models(task, menu, data, race, early, control, "whole-models")
-    return replace(first, menu=menu, data=data, waiting=waiting)
+    catalog, inputs = enumerate_candidates(task, control)
+    race.on_answer = answer_teller(task, catalog, inputs, race, control)
+    early, waiting = whole_models(task, catalog, inputs, has_precision=bool(first.waiting))
+    inputs = enter_whole_models(task, catalog, inputs, race, early, control, "whole-models")
+    return replace(first, catalog=catalog, inputs=inputs, waiting=waiting)
 
 
 def _race_whole_models(
-    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+    task: RunTask,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    samples: RunSamples,
+    control: RunControl,
 ) -> _FirstAnswer:
     """Open the race and have each toolchain alone enter it: from here on there is an answer."""
-    race = open_race(task, menu, data, samples, control)
-    reserved_s = seconds_for_precision(task, menu)
-    early, waiting = whole_models(task, menu, data, has_precision=reserved_s > 0)
-    data = enter_whole_models(
-        task, menu, data, race, early, control, "whole-models", reserved_s=reserved_s
+    race = open_race(task, catalog, inputs, samples, control)
+    reserved_s = seconds_for_precision(task, catalog)
+    early, waiting = whole_models(task, catalog, inputs, has_precision=reserved_s > 0)
+    inputs = enter_whole_models(
+        task, catalog, inputs, race, early, control, "whole-models", reserved_s=reserved_s
     )
-    return _FirstAnswer(task, menu, data, race, waiting)
+    return _FirstAnswer(task, catalog, inputs, race, waiting)
 
 
 def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> RunUpdate:
@@ -175,39 +183,39 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         samples: The true outputs.
         control: Takes progress, candidates and costs as they become known.
     """
-    task, menu, data, race = first.task, first.menu, first.data, first.race
+    task, catalog, inputs, race = first.task, first.catalog, first.inputs, first.race
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
-    chosen = choose_precision(task, menu, data, race, samples, control)
+    chosen = choose_precision(task, catalog, inputs, race, samples, control)
     waiting = [
         *chosen.unreached,
         *(contender for contender in first.waiting if not chosen.skips(contender)),
     ]
-    data = enter_whole_models(task, menu, data, race, waiting, control, "rounded-models")
-    data = chosen.admitted(task.open_model.model, data, race)
+    inputs = enter_whole_models(task, catalog, inputs, race, waiting, control, "rounded-models")
+    inputs = chosen.admitted(task.open_model.model, inputs, race)
     # What groups of operators take inside the model, and the mixes that follow from that.
     if not task.is_quick and task.settings.objective == "latency":
-        data = try_mixes(task.open_model.model, menu, data, race, control)
+        inputs = try_mixes(task.open_model.model, catalog, inputs, race, control)
     with Measuring(
-        task.open_model, menu, task.settings, samples.sample.inputs, control.within(math.inf)
+        task.open_model, catalog, task.settings, samples.sample.inputs, control.within(math.inf)
     ) as measuring:
         # Isolated costs of what could influence the placement.
-        data = measure_candidates(task, menu, data, measuring, race, control)
+        inputs = measure_candidates(task, catalog, inputs, measuring, race, control)
         # Better kernels for those that tuning could bring into the best cover.
-        tuned = tune_kernels(task, menu, data, measuring, race, control)
-        menu, data = tuned.menu, tuned.data
-        searched = search_covers(menu, data, race, control)  # the covers with the least cost
+        tuned = tune_kernels(task, catalog, inputs, measuring, race, control)
+        catalog, inputs = tuned.catalog, tuned.inputs
+        searched = search_covers(catalog, inputs, race, control)  # the covers with the least cost
         # Covers enter the race; what their partitions take there corrects the costs. On a device
         # the clock sees calls being issued; there candidates are timed as they run in the model.
-        if task.settings.in_place and menu.target.kind == "cpu" and not task.is_quick:
+        if task.settings.in_place and catalog.target.kind == "cpu" and not task.is_quick:
             graph = task.open_model.model.graph
-            data, searched = calibrate_costs(graph, data, searched, race, control)
+            inputs, searched = calibrate_costs(graph, inputs, searched, race, control)
     # These and all baselines enter the race, as far as there is time; it ends.
-    confirmed = confirm_winner(task, menu, data, searched.covers, samples, race, control)
-    exported = export_winner(task, menu, samples, confirmed, control)
+    confirmed = confirm_winner(task, catalog, inputs, searched.covers, samples, race, control)
+    exported = export_winner(task, catalog, samples, confirmed, control)
     document = run_document(
         task,
-        menu,
-        data,
+        catalog,
+        inputs,
         samples,
         confirmed,
         exported,
@@ -217,19 +225,19 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         tuning=tuned.tuning,
         rounding=chosen.rounding,
     )
-    update = _update(menu, with_profiled_costs(data, confirmed.race_result), document)
+    update = _update(catalog, with_profiled_costs(inputs, confirmed.race_result), document)
     if exported.not_exported is not None:
         control.emit(update)  # minutes of measuring are not lost for want of room on a disk
         raise exported.not_exported
     return update
 
 
-def _update(menu: Menu, data: ProblemData, document: Run) -> RunUpdate:
+def _update(catalog: CandidateCatalog, inputs: SearchInputs, document: Run) -> RunUpdate:
     """Return the candidates with their costs, and the run's document."""
     return RunUpdate(
-        candidates=data.records(),
-        without_candidates={name: dict(why) for name, why in menu.without_candidates.items()},
-        constants=dict(data.constants),
+        candidates=inputs.records(),
+        without_candidates={name: dict(why) for name, why in catalog.without_candidates.items()},
+        constants=dict(inputs.constants),
         run=document,
     )
 

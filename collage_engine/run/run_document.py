@@ -10,10 +10,10 @@ from typing import Literal
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import size_warning
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import pin_verdicts
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
@@ -44,8 +44,8 @@ from collage_engine.wording.figures import busy_warnings
 
 def run_document(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     samples: RunSamples,
     confirmed: ConfirmResult,
     exported: ExportResult,
@@ -60,8 +60,8 @@ def run_document(
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains.
-        data: All candidates with their costs.
+        catalog: The toolchains.
+        inputs: All candidates with their costs.
         samples: The true outputs.
         confirmed: How the race ended.
         exported: Where the artifact lies.
@@ -72,26 +72,28 @@ def run_document(
         rounding: What was found out of rounding single products.
     """
     race_result = confirmed.race_result
-    settings, winner = data.settings, race_result.winner
+    settings, winner = inputs.settings, race_result.winner
     record = task.open_model.model.record
     memory = memory_use(winner, record.weights_bytes, exported.artifact, control.peak_memory())
-    profiled = with_profiled_costs(data, race_result)
-    costs = {c.id: profiled.costs.cost(c.id) for c in data.candidates}
-    unmeasured = _unmeasured(data, race_result, control)
+    profiled = with_profiled_costs(inputs, race_result)
+    costs = {c.id: profiled.costs.cost(c.id) for c in inputs.candidates}
+    unmeasured = _unmeasured(inputs, race_result, control)
     return msgspec.structs.replace(
-        begun_document(task, menu, data.candidates, control),
+        begun_document(task, catalog, inputs.candidates, control),
         candidates=msgspec.structs.replace(
             counts, unreached=unmeasured.candidates if unmeasured is not None else 0
         ),
         placement=confirmed.chosen,
         baselines=[
             # What the winner alone was profiled for stands for its own estimate.
-            baseline_of(profiled if result.contender.key == winner.contender.key else data, result)
+            baseline_of(
+                profiled if result.contender.key == winner.contender.key else inputs, result
+            )
             for result in race_result.results
             if result.contender.kind != COLLAGE
         ],
         winner=race_result.named,
-        pins=pin_verdicts(data.pins, answer),
+        pins=pin_verdicts(inputs.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
         artifact=exported.artifact,
@@ -119,7 +121,7 @@ def run_document(
             race_result,
         ),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
-        rivals=runners_up(data, race_result),
+        rivals=runners_up(inputs, race_result),
         tuning=tuning,
         tied=tied_with_winner(race_result),
         tables=tables_of(confirmed.chosen),
@@ -152,15 +154,15 @@ def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:
 
 
 def _unmeasured(
-    data: ProblemData, race_result: RaceResult, control: RunControl
+    inputs: SearchInputs, race_result: RaceResult, control: RunControl
 ) -> Unmeasured | None:
     """Return what was left out for want of time; None where nothing was."""
     if not control.cut_short:
         return None
-    distinct = {c.key for c in data.candidates}
+    distinct = {c.key for c in inputs.candidates}
     left: set[str] = set()
     if "measure" in control.cut_short:
-        left = {c.key for c in data.candidates if not data.costs.known(c.id)}
+        left = {c.key for c in inputs.candidates if not inputs.costs.known(c.id)}
     return Unmeasured(
         candidates=len(left),
         share=len(left) / max(1, len(distinct)),
@@ -171,7 +173,7 @@ def _unmeasured(
 
 def unmeasured_document(
     task: RunTask,
-    menu: Menu,
+    catalog: CandidateCatalog,
     compiled: CompileOnlyResult,
     artifact: str | None,
     control: RunControl,
@@ -180,19 +182,19 @@ def unmeasured_document(
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains and candidates.
+        catalog: The toolchains and candidates.
         compiled: What was built.
         artifact: The artifact's folder; None: there is none.
         control: Knows the seconds of the stages, and the warnings.
     """
     return msgspec.structs.replace(
-        begun_document(task, menu, menu.candidates, control),
-        target=menu.target_text,
+        begun_document(task, catalog, catalog.candidates, control),
+        target=catalog.target_text,
         placement=compiled.chosen,
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.written, state="honoured") for pin in task.pins],
         artifact=artifact,
-        device=f"none: {menu.unmeasurable or ''}",
+        device=f"none: {catalog.unmeasurable or ''}",
         note=compiled.built.name,
     )
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_engine.candidates.menu import may_lose_nan
+from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import (
     compares,
     counts_values,

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.run_control import RunControl
@@ -41,7 +41,7 @@ from collage_engine.toolchains.registry import get
 
 def make_ready(
     open_model: OpenModel,
-    menu: Menu,
+    catalog: CandidateCatalog,
     candidates: Iterable[Candidate],
     now: Callable[[str], None],
     control: RunControl,
@@ -53,7 +53,7 @@ def make_ready(
 
     Args:
         open_model: The model.
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
         candidates: The candidates.
         now: Takes a few words on what is compiled.
         control: The run's cancel flag, and what takes warnings.
@@ -65,7 +65,7 @@ def make_ready(
     wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
     for candidate in candidates:
         wanted[candidate.instance].append(operator_set(candidate.nodes))
-    for source in menu.sources:
+    for source in catalog.sources:
         toolchain = get(source.instance.toolchain)
         if not isinstance(toolchain, PrecompilesShared):
             continue
@@ -79,14 +79,14 @@ def make_ready(
 
 @dataclass(eq=False)
 class Measuring:
-    """Measures the candidates of a menu on a run's inputs.
+    """Measures the candidates of a catalog on a run's inputs.
 
     Close it to end the child and to remove the recorded activations; both are made when first
     needed.
     """
 
     open_model: OpenModel
-    menu: Menu
+    catalog: CandidateCatalog
     """Its candidates."""
     settings: RunSettings
     inputs: Mapping[str, np.ndarray]
@@ -152,7 +152,7 @@ class Measuring:
         def now(text: str) -> None:
             self.control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
 
-        make_ready(self.open_model, self.menu, candidates, now, self.control)
+        make_ready(self.open_model, self.catalog, candidates, now, self.control)
         outcome = self.measure_groups(groups, deadline, counts=self.counts)
         self.counts = replace(
             self.counts,
@@ -214,15 +214,15 @@ class Measuring:
         opened = self.open_model
         self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
         TrueValues.record(opened.model, self.inputs, self._truth, self._until(deadline))
-        toolchains = dict.fromkeys(source.instance.toolchain for source in self.menu.sources)
+        toolchains = dict.fromkeys(source.instance.toolchain for source in self.catalog.sources)
         self._measurer = Measurer(
             opened.path,
             opened.shapes,
             self._truth,
             store=opened.store,
             env=measuring_environment(toolchains, threads_of(self.settings)),
-            device=self.menu.device_text,
-            versions={state.name: state.version or "" for state in self.menu.states},
+            device=self.catalog.device_text,
+            versions={state.name: state.version or "" for state in self.catalog.states},
             model_hash=opened.model.record.sha256,
             weights_bytes=opened.model.record.weights_bytes,
             faults=self.control.faults,

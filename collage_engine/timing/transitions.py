@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.machine.worker import (
@@ -249,7 +249,7 @@ def spread(
 
 def transition_constants(
     open_model: OpenModel,
-    menu: Menu,
+    catalog: CandidateCatalog,
     settings: RunSettings,
     control: RunControl,
     now: Callable[[str], None],
@@ -261,25 +261,25 @@ def transition_constants(
 
     Args:
         open_model: The model, with the store.
-        menu: The run's candidates and toolchain instances.
+        catalog: The run's candidates and toolchain instances.
         settings: The run's settings.
         control: The run's cancel flag, and what takes warnings.
         now: Takes a few words on what is measured.
 
     Returns:
-        Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of instances of the menu,
-        of copies between device and host, and of ``format:…`` for every conversion that the
-        candidates could need.
+        Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of the catalog's
+        instances, of copies between device and host, and of ``format:…`` for every conversion that
+        the candidates could need.
 
     Raises:
         Cancelled: The user stopped it.
     """
     # Between partitions of the device alone; to and from the host it is copies that cost.
-    instances = [source.instance for source in menu.sources if not source.host]
+    instances = [source.instance for source in catalog.sources if not source.host]
     toolchains = dict.fromkeys(instance.toolchain for instance in instances)
     threads = threads_of(settings)
     bench = ConstantsBench(
-        context=menu.keys,
+        context=catalog.keys,
         store=open_model.store,
         env=measuring_environment(toolchains, threads),
         cancel=control.cancelled,
@@ -287,10 +287,10 @@ def transition_constants(
         now=now,
         left_s=control.left_s(),
     )
-    wanted = wanted_conversions(open_model.model.graph.record, menu.candidates)
+    wanted = wanted_conversions(open_model.model.graph.record, catalog.candidates)
     between_formats = [each for of_one in wanted.values() for each in of_one if HOST not in each]
     return {
         **bench.transitions(instances),
-        **(bench.copies() if len(instances) < len(menu.sources) else {}),
+        **(bench.copies() if len(instances) < len(catalog.sources) else {}),
         **bench.conversions(between_formats, threads),
     }

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import FAULTS
 from collage_engine.machine.run_control import RunControl, StageReport
@@ -58,22 +58,22 @@ of, and as much for measuring what was found; the seconds also hold where there 
 earlier runs left records; chosen."""
 
 
-def tunable(menu: Menu) -> list[ToolchainInstance]:
+def tunable(catalog: CandidateCatalog) -> list[ToolchainInstance]:
     """Return the instances whose kernels can be tuned."""
     return [
         source.instance
-        for source in menu.sources
+        for source in catalog.sources
         if is_plain(source.instance) and isinstance(get(source.instance.toolchain), Tunes)
     ]
 
 
-def worth_tuning(store: Store, menu: Menu, settings: RunSettings) -> bool:
+def worth_tuning(store: Store, catalog: CandidateCatalog, settings: RunSettings) -> bool:
     """Tell whether there is a toolchain to tune, and a budget or records of earlier runs."""
-    names = dict.fromkeys(instance.toolchain for instance in tunable(menu))
+    names = dict.fromkeys(instance.toolchain for instance in tunable(catalog))
     if not names:
         return False
     return settings.tune_budget_s > 0 or any(
-        TuningRecords(store, menu.keys, name).any() for name in names
+        TuningRecords(store, catalog.keys, name).any() for name in names
     )
 
 
@@ -96,7 +96,7 @@ def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
 class Tuned:
     """The result says what tuning made of a run's candidates."""
 
-    menu: Menu
+    catalog: CandidateCatalog
     """With the tuned instance, where it has candidates."""
     candidates: tuple[Candidate, ...]
     costs: CostTable
@@ -111,7 +111,7 @@ class Tuning:
     """
 
     open_model: OpenModel
-    menu: Menu
+    catalog: CandidateCatalog
     settings: RunSettings
     """The run's settings, with the budget of this instance."""
     measuring: Measuring
@@ -127,7 +127,7 @@ class Tuning:
     def __post_init__(self) -> None:
         self.toolchain = self.instance.toolchain
         self.counts = TuneCounts()
-        self._records = TuningRecords(self.open_model.store, self.menu.keys, self.toolchain)
+        self._records = TuningRecords(self.open_model.store, self.catalog.keys, self.toolchain)
         env = measuring_environment([self.toolchain], threads_of(self.settings))
         self._worker = Worker(self.job, env=env, name="collage-tune")
         self._tasks: dict[str, list[TuneTask]] = {}
@@ -136,7 +136,7 @@ class Tuning:
         """By workload."""
         self._searched: set[str] = set()
         """Workloads that were searched in this run."""
-        self._sources: list[CandidateSource] = list(self.menu.sources)
+        self._sources: list[CandidateSource] = list(self.catalog.sources)
         self._ended = 0
         """How often a request ended the child, or had no answer in time."""
 
@@ -190,7 +190,7 @@ class Tuning:
             seconds=time.monotonic() - began,
         )
         return Tuned(
-            menu=replace(self.menu, sources=tuple(self._sources)),
+            catalog=replace(self.catalog, sources=tuple(self._sources)),
             candidates=candidates,
             costs=costs,
             counts=self.counts,
@@ -382,7 +382,7 @@ class Tuning:
         )
         self._sources = [o for o in self._sources if o.instance.id != instance.id]
         if new or any(c.instance.id == instance.id for c in current):
-            base = next(o for o in self.menu.sources if o.instance.id == self.instance.id)
+            base = next(o for o in self.catalog.sources if o.instance.id == self.instance.id)
             self._sources.append(replace(base, instance=instance))
         if not new:
             return current, costs

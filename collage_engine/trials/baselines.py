@@ -27,20 +27,30 @@ from collage_engine.trials.contender import COLLAGE, Contender
 from collage_engine.wording.sentences import refusal_text
 
 if TYPE_CHECKING:
-    from collage_engine.candidates.menu import Menu
+    from collage_engine.candidates.catalog import CandidateCatalog
 
 
-def baselines(graph: DataflowGraph, menu: Menu, settings: RunSettings) -> list[Contender]:
+def baselines(
+    graph: DataflowGraph, catalog: CandidateCatalog, settings: RunSettings
+) -> list[Contender]:
     """Return every baseline, impossible ones with a reason."""
     users = [
-        _user_placement(graph, menu, placement, number)
+        _user_placement(graph, catalog, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    return [*_whole_models(graph, menu), *_fuse_ops(graph, menu), *_greedy(graph, menu), *users]
+    return [
+        *_whole_models(graph, catalog),
+        *_fuse_ops(graph, catalog),
+        *_greedy(graph, catalog),
+        *users,
+    ]
 
 
 def unmeasured_choices(
-    graph: DataflowGraph, menu: Menu, settings: RunSettings, on_host: Collection[int] = ()
+    graph: DataflowGraph,
+    catalog: CandidateCatalog,
+    settings: RunSettings,
+    on_host: Collection[int] = (),
 ) -> list[Contender]:
     """Return what can be chosen where nothing can be timed, most wanted first.
 
@@ -49,21 +59,21 @@ def unmeasured_choices(
 
     Args:
         graph: The model.
-        menu: the toolchains in the user's order.
+        catalog: the toolchains in the user's order.
         settings: has the user's placements.
         on_host: operators that are pinned there.
     """
-    defaults = [source for source in menu.sources if not source.instance.config]
+    defaults = [source for source in catalog.sources if not source.instance.config]
     choices = [
-        _user_placement(graph, menu, placement, number)
+        _user_placement(graph, catalog, placement, number)
         for number, placement in enumerate(settings.placements, start=1)
     ]
-    hosts = [source for source in menu.sources if source.host]
+    hosts = [source for source in catalog.sources if source.host]
     if on_host:
         defaults = [without_pinned(graph, source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
         choices.append(_greedy_contender(graph, [*defaults, *hosts]))
-    return [*choices, *_whole_models(graph, menu)]
+    return [*choices, *_whole_models(graph, catalog)]
 
 
 def _refused(graph: DataflowGraph, source: CandidateSource) -> str | None:
@@ -78,10 +88,10 @@ def _refused(graph: DataflowGraph, source: CandidateSource) -> str | None:
     return None
 
 
-def _whole_models(graph: DataflowGraph, menu: Menu) -> list[Contender]:
+def _whole_models(graph: DataflowGraph, catalog: CandidateCatalog) -> list[Contender]:
     everything = graph.operators
     contenders = []
-    for source in menu.sources:
+    for source in catalog.sources:
         instance = source.instance
         if not source.whole_model or (is_reduced(instance) and not _has_products(graph)):
             continue
@@ -104,7 +114,7 @@ def _has_products(graph: DataflowGraph) -> bool:
     return any(graph.nodes[index].op in PRODUCTS for index in graph.operators)
 
 
-def _fuse_ops(graph: DataflowGraph, menu: Menu) -> list[Contender]:
+def _fuse_ops(graph: DataflowGraph, catalog: CandidateCatalog) -> list[Contender]:
     """Return the contenders in which every group of TVM's FuseOps is a partition of its own."""
     groups = [tuple(members(group)) for group in fused_groups(graph)]
     return [
@@ -116,25 +126,25 @@ def _fuse_ops(graph: DataflowGraph, menu: Menu) -> list[Contender]:
             ),
             reason=_refused(graph, source),
         )
-        for source in menu.sources
+        for source in catalog.sources
         if source.lowers_to_tir and not source.instance.config
     ]
 
 
-def _greedy(graph: DataflowGraph, menu: Menu) -> list[Contender]:
+def _greedy(graph: DataflowGraph, catalog: CandidateCatalog) -> list[Contender]:
     """Return greedy partitionings: one for each toolchain and precision, and one for all together.
 
     What a toolchain does not take goes to the one that lowers to TIR.
     """
-    defaults = [source for source in menu.sources if not source.instance.config]
+    defaults = [source for source in catalog.sources if not source.instance.config]
     external = [source for source in defaults if not source.lowers_to_tir]
     native = [source for source in defaults if source.lowers_to_tir]
     orders = [[source, *native] for source in external]
-    hosts = [source for source in menu.sources if source.host]
+    hosts = [source for source in catalog.sources if source.host]
     if len(external) > 1 or (hosts and not external):
         orders.append([*external, *native])
     if _has_products(graph):
-        orders += [[source, *native] for source in menu.sources if is_reduced(source.instance)]
+        orders += [[source, *native] for source in catalog.sources if is_reduced(source.instance)]
     return [_greedy_contender(graph, [*order, *hosts]) for order in orders]
 
 
@@ -177,12 +187,12 @@ def check_placements(
 
 
 def _user_placement(
-    graph: DataflowGraph, menu: Menu, wanted: Mapping[str, str], number: int
+    graph: DataflowGraph, catalog: CandidateCatalog, wanted: Mapping[str, str], number: int
 ) -> Contender:
     """Return a placement by ONNX node names; equal neighbours become one partition."""
     name = f"user {number}" if number > 1 else "user"
-    by_id = {source.instance.id: k for k, source in enumerate(menu.sources)}
-    for place, source in reversed(list(enumerate(menu.sources))):
+    by_id = {source.instance.id: k for k, source in enumerate(catalog.sources)}
+    for place, source in reversed(list(enumerate(catalog.sources))):
         by_id[source.instance.toolchain] = place
     lowered = {key.lower(): value for key, value in wanted.items()}
     owner: list[Hashable | None] = []
@@ -196,40 +206,44 @@ def _user_placement(
             return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
             return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
-        refused = menu.sources[by_id[choice]].refusal(graph, index)
+        refused = catalog.sources[by_id[choice]].refusal(graph, index)
         if refused is not None:
             first = node.onnx_nodes[0] if node.onnx_nodes else node.op
             why = f"{choice} cannot take {first}: {refusal_text(refused)}"
             return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])
-    cover = _regions(graph, menu, owner)
+    cover = _regions(graph, catalog, owner)
     if isinstance(cover, str):
         return Contender(name=name, kind="user", reason=cover)
     return Contender(name=name, kind="user", cover=cover)
 
 
-def pinned_covers(graph: DataflowGraph, menu: Menu, pins: Sequence[Pin]) -> list[Contender]:
+def pinned_covers(
+    graph: DataflowGraph, catalog: CandidateCatalog, pins: Sequence[Pin]
+) -> list[Contender]:
     """Return what each toolchain alone becomes under pins: it runs what no pin gives to another.
 
     A search finds such covers only once the large partition beside the pinned one has a cost.
 
     Args:
         graph: The model.
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
         pins: The pins; a cover that breaks one of them nevertheless may not win.
     """
-    covers = (pinned_cover(graph, menu, pins, [base] * len(graph)) for base in _defaults(menu))
+    covers = (
+        pinned_cover(graph, catalog, pins, [base] * len(graph)) for base in _defaults(catalog)
+    )
     return [cover for cover in covers if cover is not None]
 
 
 def pinned_cover(
-    graph: DataflowGraph, menu: Menu, pins: Sequence[Pin], places: Sequence[int]
+    graph: DataflowGraph, catalog: CandidateCatalog, pins: Sequence[Pin], places: Sequence[int]
 ) -> Contender | None:
     """Return the cover in which pinned operators are moved, and equal neighbours are one partition.
 
     Args:
         graph: The model.
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
         pins: The pins.
         places: The place of the source of each operator without the pins.
 
@@ -239,51 +253,51 @@ def pinned_cover(
     owner: list[Hashable | None] = list(places)
     for pin in pins:
         for operator in pin.nodes:
-            owner[operator] = _taker(menu, pin, places[operator])
+            owner[operator] = _taker(catalog, pin, places[operator])
     if any(
-        own is None or menu.sources[cast(int, own)].refusal(graph, index) is not None
+        own is None or catalog.sources[cast(int, own)].refusal(graph, index) is not None
         for own, index in zip(owner, graph.operators, strict=True)
     ):
         return None
-    cover = _regions(graph, menu, owner)
+    cover = _regions(graph, catalog, owner)
     return None if isinstance(cover, str) else Contender(name=COLLAGE, kind="collage", cover=cover)
 
 
-def _defaults(menu: Menu) -> list[int]:
+def _defaults(catalog: CandidateCatalog) -> list[int]:
     """Return the places of the sources in their default configuration."""
-    return [place for place, source in enumerate(menu.sources) if not source.instance.config]
+    return [place for place, source in enumerate(catalog.sources) if not source.instance.config]
 
 
-def _taker(menu: Menu, pin: Pin, base: int) -> int | None:
+def _taker(catalog: CandidateCatalog, pin: Pin, base: int) -> int | None:
     """Return the source that runs pinned operators beside another; None: there is none.
 
     Args:
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
         pin: The pin.
         base: The place of the source that runs all else.
     """
 
     def is_named(number: int) -> bool:
-        instance = menu.sources[number].instance
+        instance = catalog.sources[number].instance
         return pin.toolchain in (instance.toolchain, instance.id)
 
     if pin.kind == "never":
-        others = [base, *_defaults(menu)]
+        others = [base, *_defaults(catalog)]
         return next((place for place in others if not is_named(place)), None)
     if pin.toolchain is None:
         return base
-    every = [*_defaults(menu), *range(len(menu.sources))]
+    every = [*_defaults(catalog), *range(len(catalog.sources))]
     return next(filter(is_named, every), None)
 
 
 def _regions(
-    graph: DataflowGraph, menu: Menu, owner: Sequence[Hashable | None]
+    graph: DataflowGraph, catalog: CandidateCatalog, owner: Sequence[Hashable | None]
 ) -> tuple[Candidate, ...] | str:
     """Return a cover in which equal neighbours are one partition; a text says why there is none.
 
     Args:
         graph: The model.
-        menu: The toolchain instances.
+        catalog: The toolchain instances.
         owner: The place of the source of each operator.
     """
     cover = []
@@ -292,6 +306,6 @@ def _regions(
         if own is None:
             first = graph.nodes[operators[0]].onnx_nodes[0]
             return f"it puts parts of one node on several toolchains: {first}"
-        instance = menu.sources[cast(int, own)].instance
+        instance = catalog.sources[cast(int, own)].instance
         cover.append(make_candidate(graph, instance, operators, rule="user"))
     return tuple(cover)

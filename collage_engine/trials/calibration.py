@@ -17,7 +17,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
+from collage_engine.planning.search_inputs import Cover, SearchInputs, SearchResult
 from collage_engine.records.candidate import CostTable, InModelSource
 from collage_engine.support.text import counted
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, with_eligibility
@@ -35,8 +35,12 @@ CoverKey = frozenset[str]
 
 
 def calibrate_costs(
-    graph: DataflowGraph, data: ProblemData, searched: SearchResult, race: Race, control: RunControl
-) -> tuple[ProblemData, SearchResult]:
+    graph: DataflowGraph,
+    inputs: SearchInputs,
+    searched: SearchResult,
+    race: Race,
+    control: RunControl,
+) -> tuple[SearchInputs, SearchResult]:
     """Have covers enter the race, and search again on what their partitions take there.
 
     Where time is short, the covers that were profiled before have to do. Where there are none, and
@@ -44,23 +48,23 @@ def calibrate_costs(
 
     Args:
         graph: The model's graph.
-        data: The candidates with their isolated costs.
+        inputs: The candidates with their isolated costs.
         searched: The best covers on these.
         race: The race, with what was profiled so far.
         control: Takes progress, and why a placement could not be profiled.
 
     Returns:
-        The data with costs within the model, and the best covers on these.
+        The inputs with costs within the model, and the best covers on these.
     """
-    if not _is_worthwhile(data, searched):
-        return data, searched
+    if not _is_worthwhile(inputs, searched):
+        return inputs, searched
     seconds = race.clock.for_step_s
     if not seconds:
         control.cut("calibrate")
     if not seconds and not race.standings.profiled():
-        return data, searched
+        return inputs, searched
     ends_at = time.monotonic() + seconds
-    isolated, timed, failed = data, set[CoverKey](), set[CoverKey]()
+    isolated, timed, failed = inputs, set[CoverKey](), set[CoverKey]()
     with control.stage("calibrate") as report:
         for turn in range(TURNS + 1):  # after the last one, a search
             tried = {_key(one.contender.cover): one for one in race.standings.profiled()}
@@ -71,13 +75,15 @@ def calibrate_costs(
                 if not result.covers:
                     control.log("on the costs within the model the search finds no placement")
                     break
-                data, searched = again, result
+                inputs, searched = again, result
             cover = _next_cover(searched.covers, timed.union(tried), failed)
             if cover is None or not seconds or turn == TURNS or race.clock.is_over(ends_at):
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)
-            proposed = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+            proposed = with_eligibility(
+                inputs, Contender(name=COLLAGE, kind="collage", cover=cover)
+            )
             trial = race.try_cover(proposed, ends_at=ends_at)
             if trial.partitions_us:
                 timed.add(_key(cover))  # one partition alone is never profiled
@@ -87,22 +93,22 @@ def calibrate_costs(
                 control.log(f"a placement could not be profiled: {reason}")
         profiled = counted(len(tried), "placement") if tried else "no placement"
         report.detail = f"{profiled} profiled within the model"
-    return data, searched
+    return inputs, searched
 
 
 def _key(cover: Cover) -> CoverKey:
     return frozenset(candidate.id for candidate in cover)
 
 
-def _is_worthwhile(data: ProblemData, searched: SearchResult) -> bool:
+def _is_worthwhile(inputs: SearchInputs, searched: SearchResult) -> bool:
     """Tell whether calibration could learn anything.
 
     It could where the best cover has several partitions, or where a candidate that covers only a
     part of the graph has a cost: a whole model takes what it takes in isolation.
     """
-    operators = max((len(c.nodes) for c in data.candidates), default=0)
+    operators = max((len(c.nodes) for c in inputs.candidates), default=0)
     return len(searched.covers[0]) > 1 or any(
-        data.costs.cost(c.id).usable and len(c.nodes) < operators for c in data.candidates
+        inputs.costs.cost(c.id).usable and len(c.nodes) < operators for c in inputs.candidates
     )
 
 
@@ -122,7 +128,7 @@ def _next_cover(
 
 
 def corrected_costs(
-    graph: DataflowGraph, data: ProblemData, trials: Sequence[ContenderResult]
+    graph: DataflowGraph, inputs: SearchInputs, trials: Sequence[ContenderResult]
 ) -> CostTable | None:
     """Return the costs with those within the model added.
 
@@ -131,7 +137,7 @@ def corrected_costs(
 
     Args:
         graph: The model's graph.
-        data: The candidates with their isolated costs.
+        inputs: The candidates with their isolated costs.
         trials: What the partitions of covers took within the model.
 
     Returns:
@@ -144,8 +150,8 @@ def corrected_costs(
     best_us = min((trial.profiled_us for trial in trials), default=0.0)
     moved = cache(lambda nodes: moved_bytes(graph, nodes))
     works: dict[str, PartitionWork] = {}
-    for candidate in data.candidates:
-        isolated_us = data.costs.cost(candidate.id).median_us
+    for candidate in inputs.candidates:
+        isolated_us = inputs.costs.cost(candidate.id).median_us
         if best_us > 0 and isolated_us:
             weights, values = moved(candidate.nodes)
             works[candidate.id] = PartitionWork(
@@ -164,4 +170,4 @@ def corrected_costs(
         for name, one in works.items()
         if one.share < 1.0
     }
-    return data.costs.with_in_model(times | {name: (us, "seen") for name, us in seen_us.items()})
+    return inputs.costs.with_in_model(times | {name: (us, "seen") for name, us in seen_us.items()})

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from collage_engine.lowering.built import BuiltModule
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import BaselineKind, LayerTime, MemorySeen
 from collage_engine.records.precision import is_reduced
@@ -87,9 +87,9 @@ class Contender:
         return any(is_reduced(candidate.instance) for candidate in self.cover)
 
 
-def with_eligibility(data: ProblemData, contender: Contender) -> Contender:
+def with_eligibility(inputs: SearchInputs, contender: Contender) -> Contender:
     """Return a contender with why it may not win, if a pin or a deployment limit says so."""
-    return replace(contender, barred=data.why_barred(contender.cover))
+    return replace(contender, barred=inputs.why_barred(contender.cover))
 
 
 def finite(value: float | None) -> float | None:

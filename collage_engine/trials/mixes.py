@@ -19,14 +19,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
-from collage_engine.candidates.menu import Menu, with_keys
+from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
 from collage_engine.partition.regions import merge_regions
-from collage_engine.planning.problem_data import Cover, ProblemData
+from collage_engine.planning.search_inputs import Cover, SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.placement import TIE_SHARE
@@ -50,8 +50,12 @@ for a part that matters."""
 
 
 def try_mixes(
-    model: ImportedModel, menu: Menu, data: ProblemData, race: Race, control: RunControl
-) -> ProblemData:
+    model: ImportedModel,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    race: Race,
+    control: RunControl,
+) -> SearchInputs:
     """Profile operator groups inside the model, and have mixes that follow enter the race.
 
     A run on a device tries none, since the clock of a profile sees calls being issued there, nor
@@ -59,37 +63,39 @@ def try_mixes(
 
     Args:
         model: The imported model.
-        menu: The toolchain instances.
-        data: The candidates.
+        catalog: The toolchain instances.
+        inputs: The candidates.
         race: The race, with the whole models in it.
         control: Takes progress.
 
     Returns:
-        The data with the partitions of the fastest mix among the candidates.
+        The inputs with the partitions of the fastest mix among the candidates.
     """
     graph = model.graph
     groups = groups_of(graph)
-    taken = _taken(groups, menu, data, _alone_us(race))
-    able = menu.target.kind == "cpu" and not race.runner.bench.exclusive
+    taken = _taken(groups, catalog, inputs, _alone_us(race))
+    able = catalog.target.kind == "cpu" and not race.runner.bench.exclusive
     if not able or len(taken) < 2 or race.leader is None:
-        return data
+        return inputs
     seconds = race.clock.for_step_s
     if not seconds:
         control.cut("mixes")
-        return data
+        return inputs
     began = time.monotonic()
 
     def candidate(name: str, operators: OperatorGroup) -> Candidate:
         earlier = taken[name].get(operators)
-        return earlier or make_candidate(model.graph, menu.instances[name], operators, rule="mix")
+        return earlier or make_candidate(
+            model.graph, catalog.instances[name], operators, rule="mix"
+        )
 
     with control.stage("mixes") as report:
-        run = _profiling(list(taken), data, race, began + seconds, report)
+        run = _profiling(list(taken), inputs, race, began + seconds, report)
         us = profile_groups(
             groups, taken, run, lambda: time.monotonic() >= began + STEP_SHARE * seconds
         )
         suggested = (
-            with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+            with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
             for cover in suggested_mixes(us, _alone_us(race), graph, candidate)
         )
         mixes = [contender for contender in suggested if contender.eligible]
@@ -99,19 +105,24 @@ def try_mixes(
         report.detail = f"{counted(len(groups), 'group')} of operators"
         if not ran:
             report.detail += "; no mix of toolchains was timed"
-            return data
+            return inputs
         fastest = min(ran, key=lambda one: one.measured_us or math.inf)
         report.detail += (
             f"; the fastest mix has {counted(len(fastest.contender.cover), 'partition')} and takes "
             f"{time_text(fastest.measured_us or 0.0)}, the fastest toolchain alone "
             f"{time_text(min(_alone_us(race).values()))}"  # of the same rounds
         )
-    new = (c for c in fastest.contender.cover if c.id not in data.by_id)
-    return data.with_candidates([*data.candidates, *with_keys(model, menu.keys, new)], data.costs)
+    new = (c for c in fastest.contender.cover if c.id not in inputs.by_id)
+    return inputs.with_candidates(
+        [*inputs.candidates, *with_keys(model, catalog.keys, new)], inputs.costs
+    )
 
 
 def _taken(
-    groups: Sequence[OperatorGroup], menu: Menu, data: ProblemData, alone_us: Mapping[str, float]
+    groups: Sequence[OperatorGroup],
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    alone_us: Mapping[str, float],
 ) -> dict[str, dict[OperatorGroup, Candidate]]:
     """Return the candidates for groups by instance id.
 
@@ -119,13 +130,13 @@ def _taken(
     alone.
     """
     wanted = set(groups)
-    hosts = {source.instance.id for source in menu.sources if source.host}
+    hosts = {source.instance.id for source in catalog.sources if source.host}
     taken: dict[str, dict[OperatorGroup, Candidate]] = {}
-    for candidate in data.candidates:
+    for candidate in inputs.candidates:
         is_plain = not (candidate.takes or candidate.gives or candidate.instance.config)
         if is_plain and candidate.nodes in wanted and candidate.instance.id not in hosts:
             taken.setdefault(candidate.instance.id, {})[candidate.nodes] = candidate
-    compiled = {source.instance.id for source in menu.sources if source.lowers_to_tir}
+    compiled = {source.instance.id for source in catalog.sources if source.lowers_to_tir}
     order = sorted(taken, key=lambda name: (name not in compiled, alone_us.get(name, math.inf)))
     return {name: taken[name] for name in order}
 
@@ -140,7 +151,7 @@ def _alone_us(race: Race) -> dict[str, float]:
 
 
 def _profiling(
-    names: Sequence[str], data: ProblemData, race: Race, ends_at: float, report: StageReport
+    names: Sequence[str], inputs: SearchInputs, race: Race, ends_at: float, report: StageReport
 ) -> Callable[[str, Cover], ContenderResult]:
     """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
 
@@ -148,7 +159,7 @@ def _profiling(
         title = title_of(name)
         now = f"what each group of operators takes on {title}, inside the model"
         report.progress(names.index(name), len(names), now)
-        contender = with_eligibility(data, Contender(name=COLLAGE, kind="collage", cover=cover))
+        contender = with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
         return race.try_cover(contender, ends_at=ends_at)
 
     return run

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collage_engine.candidates.menu import may_lose_nan
+from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.candidates import menu
+from collage_engine.candidates import catalog
 from collage_engine.lowering.cubin import compile_cubin, with_own_integers
 from collage_engine.lowering.executable import build_module
 from collage_engine.lowering.extract import function_of
@@ -76,14 +76,14 @@ def test_a_run_does_not_begin_without_what_kernels_need(monkeypatch: pytest.Monk
     monkeypatch.setattr("collage_engine.machine.cuda.cuda_probe", lambda: CudaProbe((device,)))
     state = described(get("tvm").probe(), get("tvm").about)
     assert state.available and state.devices == ("cpu",) and not state.serves("cuda")
-    monkeypatch.setattr(menu, "probe_all", lambda *_, **__: (state,))
+    monkeypatch.setattr(catalog, "probe_all", lambda *_, **__: (state,))
     model = model_of("float[4] x", "y = Relu(x)")
     target = TargetChoice("cuda", "sm_90a", device)
     with pytest.raises(
         ToolchainError, match=r"TVM does not run on cuda here: .*nvidia-cuda-runtime"
     ):
-        menu.make_menu(model, RunSettings(), target)
-    assert menu.make_menu(model, RunSettings(), TargetChoice("cpu")).candidates
+        catalog.make_catalog(model, RunSettings(), target)
+    assert catalog.make_catalog(model, RunSettings(), TargetChoice("cpu")).candidates
 
 
 def sources_of(nodes: str, count: int) -> list[str]:

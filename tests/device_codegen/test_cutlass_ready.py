@@ -47,10 +47,10 @@ def record(*numbers: int) -> CandidateRecord:
 def ready(records: list[CandidateRecord], control: RunControl | None = None) -> list[str]:
     told: list[str] = []
     workspace: Any = SimpleNamespace(model=MODEL)
-    menu: Any = SimpleNamespace(sources=[SimpleNamespace(instance=INSTANCE)])
+    catalog: Any = SimpleNamespace(sources=[SimpleNamespace(instance=INSTANCE)])
     candidates = [candidate_of(record) for record in records]
     control = control or RunControl()
-    make_ready(workspace, menu, candidates, told.append, control)
+    make_ready(workspace, catalog, candidates, told.append, control)
     return told
 
 

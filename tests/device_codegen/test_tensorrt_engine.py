@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.candidates.menu import source_of
+from collage_engine.candidates.catalog import source_of
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates

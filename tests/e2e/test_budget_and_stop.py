@@ -24,7 +24,7 @@ from tests.support.toolchain_models import convolutions
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
 SOME = ("onnxruntime", "onednn")
-"""Toolchains of runs whose point is not the whole menu."""
+"""Toolchains of runs whose point is not the whole catalog."""
 
 
 @pytest.fixture

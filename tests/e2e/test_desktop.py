@@ -15,7 +15,7 @@ from tests.support.caches import fresh_cache
 from tests.support.toolchain_models import convolutions
 
 SOME = ("onnxruntime", "onednn")
-"""Toolchains of runs whose point is not the whole menu."""
+"""Toolchains of runs whose point is not the whole catalog."""
 
 
 @pytest.mark.slow

@@ -26,7 +26,7 @@ HANGS_S = 400.0
 """Seconds after which a command counts as one that hangs."""
 PLACE = (
     *("place", "model.onnx", "-o", "out", "--session", "both.collage", "--threads", "1"),
-    *("--toolchains", "tvm,onnxruntime", "--budget", "10s", "--no-in-place"),
+    *("--toolchains", "tvm,onnxruntime", "--budget", "10s", "--no-in-model"),
 )
 """Measures candidates and comes to its end soon."""
 

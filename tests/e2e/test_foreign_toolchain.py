@@ -76,7 +76,7 @@ def test_a_broken_package_costs_itself_only(states: dict[str, Any]) -> None:
 def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     session = installed.folder / "s.collage"
     place = ("place", installed.model, "-o", installed.folder / "out", "--session", session)
-    options = ("--toolchains", "tvm,tango", "--pin", "relu=tango", "--no-in-place")
+    options = ("--toolchains", "tvm,tango", "--pin", "relu=tango", "--no-in-model")
     quick = ("--threads", "1", "--confirm", "quick", "--budget", "40s")
     run = installed.json(*place, *options, *quick)
     parts = run["placement"]["partitions"]
@@ -129,7 +129,7 @@ def test_a_toolchain_in_python_alone_is_placed_beside_others_and_runs_elsewhere(
     pins = ("--pin", "product=waltz", "--pin", "tanh=tango", "--pin", "relu=tvm")
     names = ("--toolchains", "tvm,tango,waltz")
     out = installed.folder / "python"
-    options = ("--no-in-place", "--threads", "1", "--confirm", "quick")
+    options = ("--no-in-model", "--threads", "1", "--confirm", "quick")
     run = installed.json("place", model, "-o", out, *names, *pins, *options)
     used = {part["toolchain"] for part in run["placement"]["partitions"]}
     assert used == {"tvm", "tango", "waltz"} and run["max_rel_error"] < 1e-4
@@ -159,7 +159,7 @@ def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Inst
     assert re.search(r"clumsy: \d of \d checks passed, 1 failed", done.stdout)
     assert "Traceback" not in done.stdout + done.stderr
     out = ("place", installed.model, "-o", installed.folder / "clumsy", "--threads", "1")
-    options = ("--toolchains", "tvm,clumsy", "--no-in-place", "--confirm", "quick")
+    options = ("--toolchains", "tvm,clumsy", "--no-in-model", "--confirm", "quick")
     done = installed.run("-v", *out, *options, "--budget", "20s")
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr

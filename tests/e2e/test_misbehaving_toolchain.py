@@ -59,7 +59,7 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
     command = ["place", tmp_path / "model.onnx", "-o", out]
     # What is asked for by name and is not there is an error of the user's.
     command += ["--toolchains", "onnxruntime" if place == "probe" else "evil,onnxruntime"]
-    command += ["--budget", BUDGET, "--json", "--no-in-place", "--threads", "1"]
+    command += ["--budget", BUDGET, "--json", "--no-in-model", "--threads", "1"]
     if place in ASKED:  # elsewhere not, since it measures nothing where the whole model has a time
         command += ["--confirm", "quick"]
     began = time.monotonic()

@@ -29,10 +29,10 @@ from tests.support.whole_number_cases import case
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
-QUICK = ("--no-in-place", "--confirm", "quick")
+QUICK = ("--no-in-model", "--confirm", "quick")
 """For runs whose point is neither what costs rest on nor the confirmation."""
-TWO = ("--no-in-place", "--toolchains", "onnxruntime,onednn", "--threads", "1")
-"""For runs that need no whole menu either."""
+TWO = ("--no-in-model", "--toolchains", "onnxruntime,onednn", "--threads", "1")
+"""For runs that need no whole catalog either."""
 
 
 @pytest.fixture(scope="module")

@@ -56,7 +56,7 @@ def placed(folder) -> dict:
     done = collage(
         f"place {folder / 'm.onnx'} -o {folder / 'out'} --dim batch=1,2,4 "
         f"--others --json --session {folder / 's.collage'} --budget 45s "
-        "--no-in-place --confirm quick --toolchains onnxruntime --threads 1",
+        "--no-in-model --confirm quick --toolchains onnxruntime --threads 1",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
@@ -247,7 +247,7 @@ def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
     log.write_text("".join(json.dumps(call) + "\n" for call in calls))
     place = f"place {folder / 'm.onnx'} -o {tmp_path / 'out'} --from-calls {log} --budget 8s "
     done = collage(
-        f"{place} --toolchains onnxruntime,openvino --threads 1 --others --no-in-place",
+        f"{place} --toolchains onnxruntime,openvino --threads 1 --others --no-in-model",
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr

@@ -13,7 +13,7 @@ from tests.support.command import collage, python
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import convolutions
 
-FEW = ("--toolchains", "onnxruntime", "--no-in-place", "--budget", "40s", "--confirm", "quick")
+FEW = ("--toolchains", "onnxruntime", "--no-in-model", "--budget", "40s", "--confirm", "quick")
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A toolchain that raises, or whose answers are none, is left out of the menu with the reason."""
+"""A toolchain that raises or answers nonsense is left out of the catalog, with the reason."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 import onnx
 import pytest
 
-from collage_engine.candidates.menu import Menu, runtime_facts
+from collage_engine.candidates.catalog import CandidateCatalog, runtime_facts
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.partition.patterns import anything, op
@@ -92,52 +92,54 @@ def faults() -> FaultTracker:
 
 
 @pytest.fixture
-def menu_with(model: OpenModel, faults: FaultTracker, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return what makes the menu of a hostile toolchain and of TVM."""
+def catalog_with(model: OpenModel, faults: FaultTracker, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return what makes the catalog of a hostile toolchain and of TVM."""
 
-    def menu(attribute: str = "", value: Any = None, cls: str = "Hostile") -> Menu:
+    def catalog(attribute: str = "", value: Any = None, cls: str = "Hostile") -> CandidateCatalog:
         monkeypatch.setitem(registry.TOOLCHAINS, NAME, f"{__name__}:{cls}")
         state = ToolchainState(name=NAME, available=True, version="1", targets=("cpu",))
         monkeypatch.setitem(registry._probed, NAME, state)
         if attribute:
             monkeypatch.setattr(Hostile, attribute, value)
-        return model.menu(RunSettings(toolchains=(NAME, "tvm")), faults=faults)
+        return model.catalog(RunSettings(toolchains=(NAME, "tvm")), faults=faults)
 
     registry.get.cache_clear()
-    yield menu
+    yield catalog
     registry.get.cache_clear()
 
 
 @pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_is_none_leaves_the_toolchain_out_with_the_reason(menu_with, faults, name):
+def test_an_answer_that_is_none_leaves_the_toolchain_out_with_the_reason(
+    catalog_with, faults, name
+):
     attribute, answer, says = ANSWERS[name]
-    menu = menu_with(attribute, answer)
-    assert set(menu.instances) == {"tvm"} and menu.candidates
-    (state,) = (state for state in menu.states if state.name == NAME)
+    catalog = catalog_with(attribute, answer)
+    assert set(catalog.instances) == {"tvm"} and catalog.candidates
+    (state,) = (state for state in catalog.states if state.name == NAME)
     assert not state.available and says in state.reason, state.reason
     assert state.reason.isprintable() and faults.left_out.keys() == {NAME}
 
 
-def test_a_class_that_ends_the_process_costs_itself_only(menu_with, faults):
-    menu = menu_with(cls="Unloadable")
-    assert set(menu.instances) == {"tvm"}
+def test_a_class_that_ends_the_process_costs_itself_only(catalog_with, faults):
+    catalog = catalog_with(cls="Unloadable")
+    assert set(catalog.instances) == {"tvm"}
     assert "cannot be loaded" in faults.left_out[NAME]
     assert "no licence found" in faults.left_out[NAME]
 
 
-def test_a_reason_of_many_lines_becomes_one(menu_with):
-    menu = menu_with("supports", lambda *_: "\n it dances no\n" + "x" * 100_000)
-    refusals = menu.without_candidates[NAME].values()
+def test_a_reason_of_many_lines_becomes_one(catalog_with):
+    catalog = catalog_with("supports", lambda *_: "\n it dances no\n" + "x" * 100_000)
+    refusals = catalog.without_candidates[NAME].values()
     assert {(each.kind, each.detail) for each in refusals} == {("judged", "it dances no")}
 
 
 def test_settings_name_toolchains_that_exist(model):
     """A limit names toolchains that are known, also where the run does not look for them."""
     settings = RunSettings(toolchains=("tvm",), allow_runtimes=("tvm", "openblas"))
-    model.menu(settings)
+    model.catalog(settings)
     for field in ("toolchains", "allow_runtimes"):
         with pytest.raises(UsageError, match="there is no toolchain 'TVM'; known are tvm,"):
-            model.menu(msgspec.structs.replace(settings, **{field: ("TVM",)}))
+            model.catalog(msgspec.structs.replace(settings, **{field: ("TVM",)}))
 
 
 @pytest.mark.parametrize(
@@ -145,8 +147,8 @@ def test_settings_name_toolchains_that_exist(model):
     [_raise, lambda *_: None, lambda *_: (_library("/nowhere.so"),), lambda *_: (5,)],
     ids=["raises", "none", "no file", "numbers"],
 )
-def test_libraries_that_are_none_end_no_run(menu_with, faults, libraries):
-    menu_with("runtime_libraries", libraries)
+def test_libraries_that_are_none_end_no_run(catalog_with, faults, libraries):
+    catalog_with("runtime_libraries", libraries)
     assert not any(NAME in fact for fact in runtime_facts([NAME, "tvm"], 8))
     assert not faults.left_out
 

@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.lowering.rounding_emulation import RoundingEmulation
 from collage_engine.machine.device import processor
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.precision import FULL, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.contenders import before_precision, first_contenders, is_secondary
@@ -72,8 +72,8 @@ class Opened:
     """The model before the choice."""
 
     task: RunTask
-    menu: Menu
-    data: ProblemData
+    catalog: CandidateCatalog
+    inputs: SearchInputs
     samples: RunSamples
     control: RunControl
 
@@ -82,7 +82,9 @@ class Opened:
         race: Any = Race(tolerance, real)
         bound = msgspec.structs.replace(self.samples.run_tolerance, value=tolerance)
         samples = replace(self.samples, run_tolerance=bound)
-        return choose_precision(self.task, self.menu, self.data, race, samples, self.control), race
+        return choose_precision(
+            self.task, self.catalog, self.inputs, race, samples, self.control
+        ), race
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +100,12 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
         with task_on(network(), folder, settings) as (task, control):
-            menu, data = enumerate_candidates(task, control)
+            catalog, inputs = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
             samples = replace(
                 samples, sample=replace(samples.sample, bounds={}), further_samples=()
             )
-            yield Opened(task, menu, data, samples, control)
+            yield Opened(task, catalog, inputs, samples, control)
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +118,8 @@ def of_all(opened: Opened) -> float:
 
 
 def test_a_first_answer_and_what_cannot_mix_enter_before(opened: Opened) -> None:
-    all_of_them = first_contenders(opened.task.open_model, opened.menu, opened.data)
-    early = before_precision(all_of_them, opened.menu)
+    all_of_them = first_contenders(opened.task.open_model, opened.catalog, opened.inputs)
+    early = before_precision(all_of_them, opened.catalog)
     assert [one.name for one in early] == ["onnxruntime"]
     assert sum(one.reduced for one in all_of_them) >= 2
 
@@ -129,8 +131,8 @@ def test_everything_is_rounded_where_the_emulation_says_that_it_keeps(
     assert [one.cover[0].instance.toolchain for one in race.tried] == ["onednn", "tvm"]
     assert not any(one.cover[0].instance.option(FULL) for one in race.tried)
     assert all(product.rounded for product in chosen.rounding.products)
-    data = chosen.admitted(opened.task.open_model.model, opened.data, race)
-    assert data.candidates == opened.data.candidates
+    inputs = chosen.admitted(opened.task.open_model.model, opened.inputs, race)
+    assert inputs.candidates == opened.inputs.candidates
 
 
 def test_a_choice_that_breaks_the_tolerance_is_made_smaller_by_its_error(
@@ -148,9 +150,9 @@ def test_a_choice_that_breaks_the_tolerance_is_made_smaller_by_its_error(
     assert (
         sum(product.operator in allowed for product in chosen.rounding.products) == second.rounded
     )
-    data = chosen.admitted(opened.task.open_model.model, opened.data, race)
-    left_out = {one.id for one in opened.data.candidates} - {one.id for one in data.candidates}
-    assert left_out and all(is_reduced(opened.data.by_id[name].instance) for name in left_out)
+    inputs = chosen.admitted(opened.task.open_model.model, opened.inputs, race)
+    left_out = {one.id for one in opened.inputs.candidates} - {one.id for one in inputs.candidates}
+    assert left_out and all(is_reduced(opened.inputs.by_id[name].instance) for name in left_out)
 
 
 def test_what_breaks_the_tolerance_again_and_again_is_given_up(

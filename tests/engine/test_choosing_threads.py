@@ -57,7 +57,7 @@ def placed(
     patch.setattr(Race, "time_without_entering", with_share)
     patch.setattr(run_module, "machine_state", state)
     patch.setattr(threads_module, "HANDING_US", handing_us)
-    patch.setattr("collage_engine.candidates.menu.physical_cores", lambda: 2)
+    patch.setattr("collage_engine.candidates.catalog.physical_cores", lambda: 2)
     wanted = RunSettings(toolchains=("tvm", "onnxruntime"), budget_s=60.0, **settings)
     opened = OpenModel(str(path), {})
     try:

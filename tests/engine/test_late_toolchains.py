@@ -11,11 +11,11 @@ from typing import Any
 import onnx
 import pytest
 
-from collage_engine.candidates import menu as menu_module
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates import catalog as catalog_module
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.event import Provisional
 from collage_engine.records.protocol import Job, RunStart
 from collage_engine.records.settings import RunSettings
@@ -48,10 +48,12 @@ def only_tvm_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
             for name in absent
         )
 
-    monkeypatch.setattr(menu_module, "probe_all", some)
+    monkeypatch.setattr(catalog_module, "probe_all", some)
 
 
-def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu, ProblemData, str]:
+def enumerated(
+    name: str, folder: Path, patch: pytest.MonkeyPatch
+) -> tuple[CandidateCatalog, SearchInputs, str]:
     """What the stage finds of a model, and the warnings."""
     patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
     settings = RunSettings(threads=1, budget_s=60.0)
@@ -63,16 +65,16 @@ def enumerated(name: str, folder: Path, patch: pytest.MonkeyPatch) -> tuple[Menu
 def test_it_is_waited_for_where_nothing_else_takes_an_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    menu, data, warnings = enumerated("tagger", tmp_path, monkeypatch)
-    assert {c.instance.toolchain for c in data.candidates} == {"tvm", "onnxruntime"}
-    assert menu.not_ready == () and not warnings
+    catalog, inputs, warnings = enumerated("tagger", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in inputs.candidates} == {"tvm", "onnxruntime"}
+    assert catalog.not_ready == () and not warnings
 
 
 def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _, data, warnings = enumerated("tiny", tmp_path, monkeypatch)
-    assert {c.instance.toolchain for c in data.candidates} == {"tvm"}
+    _, inputs, warnings = enumerated("tiny", tmp_path, monkeypatch)
+    assert {c.instance.toolchain for c in inputs.candidates} == {"tvm"}
     assert "ONNX Runtime is left out of this run: it was not ready" in warnings
 
 
@@ -116,19 +118,19 @@ def test_a_run_on_a_device_begins_with_what_is_ready(
 ) -> None:
     """It does not wait for toolchains, and warns of those that have not joined at the end only."""
     asked = list[tuple[bool, bool]]()
-    some = menu_module.probe_all
+    some = catalog_module.probe_all
 
     def noted(names: Any, *, ready_by: float, beside: bool, **others: Any) -> Any:
         asked.append((beside, ready_by <= time.monotonic()))
         return some(names, ready_by=ready_by, **others)
 
-    monkeypatch.setattr(menu_module, "probe_all", noted)
+    monkeypatch.setattr(catalog_module, "probe_all", noted)
     monkeypatch.setattr(enumerate_stage, "is_joined_later", lambda task: True)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
     settings = RunSettings(threads=1, budget_s=60.0)
     with task_on(zoo.build("tiny"), tmp_path, settings) as (task, control):
-        menu, _ = enumerate_candidates(task, control, begins=True)
-        assert menu.not_ready == LATE and not control.warnings
+        catalog, _ = enumerate_candidates(task, control, begins=True)
+        assert catalog.not_ready == LATE and not control.warnings
         enumerate_candidates(task, control)
         assert "ONNX Runtime is left out" in " ".join(control.warnings)
     assert asked == [(True, True), (True, False)]
@@ -137,14 +139,14 @@ def test_a_run_on_a_device_begins_with_what_is_ready(
 def test_a_toolchain_joins_a_run_that_has_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = menu_module.probe_all
+    late = catalog_module.probe_all
     looks = list[bool]()
 
     def second_time(names: Any, *, ready_by: float, **others: Any) -> Any:
         looks.append(ready_by <= time.monotonic())
         return late(names, **others) if looks[-1] else probe_all([*AT_ONCE, *LATE])
 
-    monkeypatch.setattr(menu_module, "probe_all", second_time)
+    monkeypatch.setattr(catalog_module, "probe_all", second_time)
     monkeypatch.setattr(enumerate_stage, "is_joined_later", lambda task: True)
     monkeypatch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(tmp_path / "cache")))
     onnx.save(zoo.build("tiny"), tmp_path / "model.onnx")

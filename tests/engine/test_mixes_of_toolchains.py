@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.event import Provisional
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.enumerate import enumerate_candidates
@@ -31,7 +31,7 @@ class Tried:
 
     race: Race
     tolerance: float
-    data: ProblemData
+    inputs: SearchInputs
     mix: ContenderResult
     answers: list[Provisional]
 
@@ -49,34 +49,34 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
         patch.setenv("COLLAGE_CACHE_DIR", str(fresh_cache(folder / "cache")))
         settings = RunSettings(toolchains=("tvm", "onednn"), threads=1, budget_s=300.0)
         with task_on(convolutions(), folder, settings, listen) as (task, control):
-            menu, data = enumerate_candidates(task, control)
+            catalog, inputs = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
-            race = open_race(task, menu, data, samples, control)
-            early, _ = whole_models(task, menu, data, has_precision=False)
-            data = enter_whole_models(task, menu, data, race, early, control, "whole-models")
+            race = open_race(task, catalog, inputs, samples, control)
+            early, _ = whole_models(task, catalog, inputs, has_precision=False)
+            inputs = enter_whole_models(task, catalog, inputs, race, early, control, "whole-models")
             answers.clear()
             patch.setattr(mixes_module, "TIE_SHARE", -100.0)
             patch.setattr(mixes_module, "FLOOR_US", -1e9)
-            data = try_mixes(task.open_model.model, menu, data, race, control)
+            inputs = try_mixes(task.open_model.model, catalog, inputs, race, control)
             mixes = [
                 one
                 for one in race.standings.results()
                 if one.contender.kind == "collage" and one.measured_us is not None
             ]
             mix = min(mixes, key=lambda one: one.measured_us or 0.0)
-            yield Tried(race, samples.tolerance, data, mix, answers)
+            yield Tried(race, samples.tolerance, inputs, mix, answers)
 
 
 def test_a_mix_has_every_operator_once_and_right_numbers(tried: Tried) -> None:
     mix = tried.mix
     operators = sorted(number for part in mix.contender.cover for number in part.nodes)
-    assert operators == list(range(len(tried.data.graph.nodes)))
+    assert operators == list(range(len(tried.inputs.graph.nodes)))
     assert mix.max_rel_error is not None and mix.max_rel_error < tried.tolerance
 
 
 def test_partitions_of_the_fastest_mix_are_candidates(tried: Tried) -> None:
-    assert all(candidate.key for candidate in tried.data.candidates)
-    assert {part.id for part in tried.mix.contender.cover} <= set(tried.data.by_id)
+    assert all(candidate.key for candidate in tried.inputs.candidates)
+    assert {part.id for part in tried.mix.contender.cover} <= set(tried.inputs.by_id)
 
 
 def test_who_leads_after_the_mixes_is_what_was_announced_last(tried: Tried) -> None:

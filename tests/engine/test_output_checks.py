@@ -14,6 +14,7 @@ import pytest
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader.run_artifact import error_of
+from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.candidates.inputs import (
     model_samples,
     own_tolerances,
@@ -21,7 +22,6 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
-from collage_engine.candidates.menu import may_lose_nan
 from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
 from collage_engine.lowering.build import build_cover, write_module

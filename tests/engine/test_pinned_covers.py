@@ -35,12 +35,12 @@ def covers(*pins: Pin, places: tuple[int, ...] = ()) -> list[Cover]:
             ToolchainInstance(toolchain=name), None, lambda i: "no" if i in nodes else None
         )
 
-    menu: Any = SimpleNamespace(sources=(source("a"), source("b"), source("c", REFUSED)))
+    catalog: Any = SimpleNamespace(sources=(source("a"), source("b"), source("c", REFUSED)))
     calls = graph
     if places:
-        found = [one for one in [pinned_cover(calls, menu, pins, places)] if one is not None]
+        found = [one for one in [pinned_cover(calls, catalog, pins, places)] if one is not None]
     else:
-        found = pinned_covers(calls, menu, pins)
+        found = pinned_covers(calls, catalog, pins)
     assert {(one.name, one.kind) for one in found} <= {("collage", "collage")}
     return [[(part.instance.toolchain, part.nodes) for part in one.cover] for one in found]
 

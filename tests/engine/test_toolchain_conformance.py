@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from collage_engine.candidates.menu import nan_losses, source_of
+from collage_engine.candidates.catalog import nan_losses, source_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.placement import NanLoss, Partition, Placement
 from collage_engine.run.conformance.nan import nan_is_handed_on

@@ -170,13 +170,13 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
 def test_a_run_offers_them_for_the_libraries_it_may_use(model: ImportedModel) -> None:
     workspace = OpenModel(model.record.path, {})
     try:
-        both = workspace.menu(RunSettings(toolchains=("tvm", "openblas"), threads=1))
+        both = workspace.catalog(RunSettings(toolchains=("tvm", "openblas"), threads=1))
         assert "tvm[library=openblas]" in both.instances
         kept = [r for r in both.candidates if r.instance.library]
         assert kept and all(r.composites and r.key for r in kept)
         plain = {r.nodes: r.key for r in both.candidates if r.instance.id == "tvm"}
         assert all(plain.get(r.nodes) != r.key for r in kept)
-        alone = workspace.menu(RunSettings(toolchains=("tvm",), threads=1))
+        alone = workspace.catalog(RunSettings(toolchains=("tvm",), threads=1))
         assert list(alone.instances) == ["tvm"]
     finally:
         workspace.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from onnx import TensorProto, numpy_helper
 
-from collage_engine.candidates.menu import source_of
+from collage_engine.candidates.catalog import source_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx

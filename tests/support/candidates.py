@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import (
     Candidate,
     CandidateRecord,
@@ -31,14 +31,14 @@ def candidate_of(record: CandidateRecord) -> Candidate:
     return Candidate(**{name: getattr(record, name) for name in Candidate.__struct_fields__})
 
 
-def data_of(
+def inputs_of(
     graph: DataflowGraph,
     rows: list[CandidateRecord],
     pins: tuple[Pin, ...] = (),
     settings: RunSettings | None = None,
-) -> ProblemData:
+) -> SearchInputs:
     """Returns what a run knows between two stages when these are its candidates and their costs."""
-    return ProblemData(
+    return SearchInputs(
         graph=graph.record,
         candidates=tuple(map(candidate_of, rows)),
         costs=table_of(rows),

@@ -12,7 +12,7 @@ import pytest
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem_data import Cover, ProblemData, SearchResult
+from collage_engine.planning.search_inputs import Cover, SearchInputs, SearchResult
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import ToolchainInstance
@@ -21,7 +21,7 @@ from collage_engine.trials import calibration
 from collage_engine.trials.calibration import calibrate_costs, corrected_costs
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.in_model_costs import InModelCosts
-from tests.support.candidates import data_of, row
+from tests.support.candidates import inputs_of, row
 from tests.support.graphs import chain
 
 Nodes = tuple[int, ...]
@@ -77,10 +77,10 @@ def works(cover: Cover) -> set[Work]:
 
 def calibrated(
     rows: list[CandidateRecord], race: Any, pins: tuple[Pin, ...] = ()
-) -> tuple[ProblemData, SearchResult, RunControl]:
+) -> tuple[SearchInputs, SearchResult, RunControl]:
     """Calibrate, every trial from the table of true times."""
-    data, control = data_of(GRAPH, rows, pins), RunControl()
-    return *calibrate_costs(GRAPH, data, data.search(), race, control), control
+    inputs, control = inputs_of(GRAPH, rows, pins), RunControl()
+    return *calibrate_costs(GRAPH, inputs, inputs.search(), race, control), control
 
 
 def rows_of(alone: Mapping[Work, float]) -> list[CandidateRecord]:
@@ -111,16 +111,18 @@ DEAR = {key: 6.0 if key[0] == "lib" else 3.25 for key in ALONE}
 
 def profiled(race: Covers, rows: list[CandidateRecord], parts: set[Work]) -> None:
     """Have a cover profiled before, as the step that tries mixes does."""
-    cover = [c for c in data_of(GRAPH, rows).candidates if (c.instance.toolchain, c.nodes) in parts]
+    cover = [
+        c for c in inputs_of(GRAPH, rows).candidates if (c.instance.toolchain, c.nodes) in parts
+    ]
     race.try_cover(Contender(name="collage", kind="collage", cover=tuple(cover)))
 
 
 def test_what_was_seen_replaces_what_it_took_alone() -> None:
     race = Covers(DEAR, between_us=0.5)
-    data, found, _ = calibrated(rows_of(ALONE), race)
+    inputs, found, _ = calibrated(rows_of(ALONE), race)
     assert race.seen[0] == SINGLE and works(found.covers[0]) == TWO
     assert found.answer.cost_us == pytest.approx(6.5)
-    for one in data.records():
+    for one in inputs.records():
         if one.nodes != (1, 2):
             assert one.cost.in_model == "seen"
             assert one.cost.us == pytest.approx(DEAR[one.instance.id, one.nodes])
@@ -156,10 +158,10 @@ def test_what_was_profiled_before_corrects_costs_where_no_time_is_left() -> None
     race, rows = Covers(DEAR), rows_of(ALONE)
     profiled(race, rows, SINGLE)
     race.clock.for_step_s = 0.0
-    data, found, control = calibrated(rows, race)
+    inputs, found, control = calibrated(rows, race)
     assert race.seen == [SINGLE], "nothing was run but what had been before"
     assert works(found.covers[0]) == TWO and control.cut_short == ["calibrate"]
-    sources = {one.instance.id: one.cost.in_model for one in data.records()}
+    sources = {one.instance.id: one.cost.in_model for one in inputs.records()}
     assert sources == {"lib": "seen", "tvm": "predicted"}
 
 
@@ -168,13 +170,13 @@ def test_times_of_unmeasured_candidates_correct_nothing() -> None:
         msgspec.structs.replace(one, cost=Cost()) if one.instance.id == "lib" else one
         for one in rows_of(ALONE)
     ]
-    data = data_of(GRAPH, rows)
-    times = {c.id: 9.0 for c in data.candidates if c.instance.id == "lib"}
+    inputs = inputs_of(GRAPH, rows)
+    times = {c.id: 9.0 for c in inputs.candidates if c.instance.id == "lib"}
     tried = ContenderResult(
         contender=Contender(name="collage", kind="collage"), partitions_us=times
     )
-    assert corrected_costs(GRAPH, data, [tried]) is None
-    assert corrected_costs(GRAPH, data, []) is None
+    assert corrected_costs(GRAPH, inputs, [tried]) is None
+    assert corrected_costs(GRAPH, inputs, []) is None
 
 
 def test_a_whole_model_that_is_proposed_is_tried_once() -> None:
@@ -188,8 +190,8 @@ def test_a_whole_model_that_is_proposed_is_tried_once() -> None:
 def test_nothing_changes_where_no_cover_can_be_tried() -> None:
     race, rows = Covers(ALONE), rows_of(ALONE)
     race.refused = lambda _: True
-    data, found, _ = calibrated(rows, race)
-    assert found.covers == data_of(GRAPH, rows).search().covers and data.records() == rows
+    inputs, found, _ = calibrated(rows, race)
+    assert found.covers == inputs_of(GRAPH, rows).search().covers and inputs.records() == rows
 
 
 def test_where_the_proposal_cannot_be_run_the_next_one_is_tried(
@@ -213,16 +215,16 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found(
 ) -> None:
     """The graph may be too wide to find a cover on the costs within the model."""
     race, rows = Covers(DEAR), rows_of(ALONE)
-    first = data_of(GRAPH, rows).search()
-    search = ProblemData.search
+    first = inputs_of(GRAPH, rows).search()
+    search = SearchInputs.search
 
-    def too_wide(data: ProblemData) -> SearchResult:
-        calibrated = any(cost.in_model for cost in data.costs.costs.values())
-        return SearchResult(first.answer, ()) if calibrated else search(data)
+    def too_wide(inputs: SearchInputs) -> SearchResult:
+        calibrated = any(cost.in_model for cost in inputs.costs.costs.values())
+        return SearchResult(first.answer, ()) if calibrated else search(inputs)
 
-    monkeypatch.setattr(ProblemData, "search", too_wide)
-    data, found, _ = calibrated(rows, race)
-    assert found.covers == first.covers and data.records() == rows and race.seen == [SINGLE]
+    monkeypatch.setattr(SearchInputs, "search", too_wide)
+    inputs, found, _ = calibrated(rows, race)
+    assert found.covers == first.covers and inputs.records() == rows and race.seen == [SINGLE]
 
 
 @pytest.mark.parametrize(
@@ -238,11 +240,11 @@ def test_a_search_that_finds_nothing_later_leaves_what_was_found(
 def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     alone = ALONE | {("tvm", one): 2.0 for one in SINGLES} | {("lib", (0, 1, 2, 3)): 30.0}
     race = Covers({key: us * 1.5 for key, us in alone.items()})
-    data, found, _ = calibrated(rows_of(alone), race, (pin,))
+    inputs, found, _ = calibrated(rows_of(alone), race, (pin,))
     covers: Sequence[Cover] = [*(one.contender.cover for one in race.known), *found.covers]
     assert race.known and all(one.contender.eligible for one in race.known)
     for cover in covers:
-        assert isinstance(check_cover(data.problem(), [part.id for part in cover]), float)
+        assert isinstance(check_cover(inputs.problem(), [part.id for part in cover]), float)
 
 
 def test_no_trial_begins_after_the_time_is_up() -> None:
@@ -251,8 +253,8 @@ def test_no_trial_begins_after_the_time_is_up() -> None:
             return bool(self.known)
 
     race = Slow(DEAR)
-    data, found, _ = calibrated(rows_of(ALONE), race)
+    inputs, found, _ = calibrated(rows_of(ALONE), race)
     assert race.seen == [SINGLE]
     # One trial was had, and the search knows it.
     assert works(found.covers[0]) == TWO
-    assert all(one.cost.in_model for one in data.records())
+    assert all(one.cost.in_model for one in inputs.records())

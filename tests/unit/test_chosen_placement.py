@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from collage_engine.lowering.built import BuiltModule
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Cost, CostTable
 from collage_engine.records.placement import LayerTime
 from collage_engine.records.settings import RunSettings
@@ -22,14 +22,14 @@ PARTS = tuple(candidate_on(TVM, (number,)) for number in range(3))
 LAUNCH_US = 0.5
 
 
-def data(*measured: float | None) -> ProblemData:
+def inputs(*measured: float | None) -> SearchInputs:
     """A chain of three operators; the cost of each one's candidate, None where it has none."""
     costs = {
         part.id: Cost(state="measured", median_us=us)
         for part, us in zip(PARTS, measured, strict=True)
         if us is not None
     }
-    return ProblemData(
+    return SearchInputs(
         graph=chain("a", "b", "c").record,
         candidates=PARTS,
         costs=CostTable(costs),
@@ -60,13 +60,13 @@ def confirmed(*profile_us: float) -> RaceResult:
 
 
 def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
-    given = data(10.0, None, 30.0)
+    given = inputs(10.0, None, 30.0)
     confirmation = confirmed(11.0, 22.0, 33.0)
     assert timed_placement(given, confirmation.winner).estimated_us is None
     placement = chosen_placement(given, confirmation)
     assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
     assert [part.in_place_us for part in placement.partitions] == [11.0, 22.0, 33.0]
-    known = chosen_placement(data(10.0, 22.0, 30.0), confirmation)
+    known = chosen_placement(inputs(10.0, 22.0, 30.0), confirmation)
     assert placement.estimated_us == known.estimated_us
     assert placement.additive_error_us == pytest.approx(70.0 - (placement.estimated_us or 0.0))
 
@@ -78,7 +78,7 @@ def result(name: str, *cover: int, us: float) -> ContenderResult:
 
 
 def test_runners_up_are_the_others_the_fastest_first() -> None:
-    given = data(10.0, 20.0, 30.0)
+    given = inputs(10.0, 20.0, 30.0)
     first, second, third = (
         result("collage", 0, us=80.0),
         result("collage 2", 1, us=90.0),
@@ -92,7 +92,7 @@ def test_runners_up_are_the_others_the_fastest_first() -> None:
 
 
 def test_a_mix_of_unmeasured_partitions_is_estimated_by_its_profile_too() -> None:
-    given = data(10.0, None, 30.0)
+    given = inputs(10.0, None, 30.0)
     confirmation = confirmed(11.0, 22.0, 33.0)
     mix = replace(
         confirmation.winner, contender=Contender(name="collage", kind="collage", cover=PARTS)

@@ -6,7 +6,7 @@ import argparse
 
 import pytest
 
-from collage_engine.candidates.menu import runtime_facts
+from collage_engine.candidates.catalog import runtime_facts
 from collage_engine.cli.options import settings_from
 from collage_engine.cli.parser import build_parser
 from collage_engine.planning import deployment_limits as limits

@@ -28,7 +28,7 @@ from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.timing.conversions import ConversionRequest
 from collage_engine.timing.transitions import ConstantsBench
-from tests.support.candidates import data_of, row
+from tests.support.candidates import inputs_of, row
 from tests.support.graphs import GraphBuilder, instance
 
 IMAGE = (1, 8, 6, 6)
@@ -135,12 +135,12 @@ def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):
         kind = TensorType(IMAGE, "float32")
         for pair in ((PLAIN, NHWC), (NHWC, PLAIN)):
             constants[conversion_constant(kind, *pair)] = conversion_us
-    return data_of(graph, records).with_constants(constants | {"launch": 0.5})
+    return inputs_of(graph, records).with_constants(constants | {"launch": 0.5})
 
 
 def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
-    data = net_problem(10.0, 4.0, 2.0)
-    best = data.placement(data.search().covers[0])
+    inputs = net_problem(10.0, 4.0, 2.0)
+    best = inputs.placement(inputs.search().covers[0])
     assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
     assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
     (once,) = best.conversions

@@ -39,7 +39,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.timing.conversions import LARGE, SMALL, measured
-from tests.support.candidates import data_of, row
+from tests.support.candidates import inputs_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
 
@@ -78,9 +78,9 @@ def placed(
     constants: dict[str, float],
     *pins: Pin,
 ) -> Any:
-    data = data_of(graph, records, pins, SETTINGS).with_constants(constants)
-    found = data.search()
-    return data.placement(found.covers[0]) if found.covers else None, found.answer
+    inputs = inputs_of(graph, records, pins, SETTINGS).with_constants(constants)
+    found = inputs.search()
+    return inputs.placement(found.covers[0]) if found.covers else None, found.answer
 
 
 def three(middle_on_device: bool = True) -> tuple[DataflowGraph, list[CandidateRecord]]:

@@ -14,7 +14,7 @@ import pytest
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Cost, CostTable, Refusal
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.pin import Pin
@@ -110,9 +110,9 @@ RIGHT = Cost(state="measured", median_us=5.0)
 WRONG = Cost(state="invalid", reason="wrong numbers in PRelu")
 
 
-def data_of(**costs: Cost) -> ProblemData:
+def inputs_of(**costs: Cost) -> SearchInputs:
     known = {"first": FIRST, "second": SECOND, "both": BOTH}
-    return ProblemData(
+    return SearchInputs(
         graph=chain("nn.relu", "nn.prelu").record,
         candidates=(FIRST, SECOND, BOTH),
         costs=CostTable({known[name].id: cost for name, cost in costs.items()}),
@@ -124,7 +124,7 @@ def data_of(**costs: Cost) -> ProblemData:
 
 def refusal(out_of_time: bool, wrong_models: tuple[str, ...] = (), **costs: Cost) -> str:
     with pytest.raises(InfeasibleError) as caught:
-        menu: Any = SimpleNamespace(without_candidates={"openvino": {}})
+        catalog: Any = SimpleNamespace(without_candidates={"openvino": {}})
         standings = SimpleNamespace(
             failures=lambda: ["OpenVINO only: wrong numbers in y"],
             wrong_models=lambda: frozenset(wrong_models),
@@ -132,7 +132,7 @@ def refusal(out_of_time: bool, wrong_models: tuple[str, ...] = (), **costs: Cost
         race: Any = SimpleNamespace(standings=standings)
         control = RunControl()
         control.cut_short += ["measure"] if out_of_time else []
-        search_covers(menu, data_of(**costs), race, control)
+        search_covers(catalog, inputs_of(**costs), race, control)
     return str(caught.value)
 
 
@@ -159,7 +159,7 @@ def test_time_is_asked_for_where_it_could_help_and_the_reasons_are_told_too() ->
 
 
 def test_what_an_earlier_run_found_wrong_is_told_before_anything_is_measured() -> None:
-    data = data_of(first=RIGHT, second=WRONG, both=WRONG)
+    inputs = inputs_of(first=RIGHT, second=WRONG, both=WRONG)
     with pytest.raises(InfeasibleError) as caught:
-        _check_that_a_cover_exists(data, {"openvino": {}})
+        _check_that_a_cover_exists(inputs, {"openvino": {}})
     assert "wrong numbers in PRelu" in str(caught.value)

@@ -15,7 +15,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.search.api import solve
 from collage_engine.timing.measurer import CandidateGroup
-from tests.support.candidates import data_of
+from tests.support.candidates import inputs_of
 from tests.support.graphs import chain
 
 FAST, SLOW = (ToolchainInstance(toolchain=name, threads=1) for name in ("fast", "slow"))
@@ -90,12 +90,12 @@ def plan(
     rows: list[CandidateRecord], costs: dict[str, Cost], **given: Any
 ) -> tuple[Stored, MeasurementPlanner, bool]:
     stored: Any = Stored(costs)
-    planner = MeasurementPlanner(data_of(GRAPH, rows, settings=RunSettings(threads=1)), stored)
+    planner = MeasurementPlanner(inputs_of(GRAPH, rows, settings=RunSettings(threads=1)), stored)
     return stored, planner, planner.measure(given.get("deadline", math.inf))
 
 
 def cover_of(planner: MeasurementPlanner) -> set[str]:
-    return {str(name) for name in solve(planner.data.problem()).cover}
+    return {str(name) for name in solve(planner.inputs.problem()).cover}
 
 
 PAIRS = {(2 * k, 2 * k + 1) for k in range(BLOCKS)}
@@ -108,7 +108,7 @@ def test_what_a_slow_toolchain_could_not_win_is_left_out() -> None:
     )
     assert is_measured and cover_of(planner) == {"fast:whole"}
     assert not any(key.startswith("slow:") for key in stored.asked)
-    assert all(not planner.data.costs.known(r.id) for r in records() if r.instance is SLOW)
+    assert all(not planner.inputs.costs.known(r.id) for r in records() if r.instance is SLOW)
 
 
 @pytest.mark.parametrize("fast_us", [1000.0, 2000.0])
@@ -120,8 +120,8 @@ def test_the_best_cover_is_found_and_measured_throughout(fast_us: float) -> None
     assert is_measured
     assert cover_of(planner) == {f"slow:{a}+{b}" for a, b in PAIRS}
     everything = solve(
-        planner.data.with_costs(
-            planner.data.costs.with_measured(planner.data.candidates, stored.costs)
+        planner.inputs.with_costs(
+            planner.inputs.costs.with_measured(planner.inputs.candidates, stored.costs)
         ).problem()
     )
     assert set(everything.cover) == cover_of(planner)
@@ -138,20 +138,20 @@ def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
             return super().measure_batch(groups, deadline)
 
     rows = with_whole_models(1000.0, 1400.0)
-    data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
+    inputs = inputs_of(GRAPH, rows, settings=RunSettings(threads=1))
     noting: Any = Noting(truth(slow_group_us=320.0))
-    MeasurementPlanner(data, noting, PAIRS).measure(math.inf)
+    MeasurementPlanner(inputs, noting, PAIRS).measure(math.inf)
     assert waves[0] == {(FAST.id, nodes) for nodes in PAIRS}
 
 
 def test_profiles_within_the_model_price_what_was_not_measured() -> None:
     """A toolchain whose partitions were seen to be slow in the model is not measured there."""
     rows = records()
-    data = data_of(GRAPH, rows, settings=RunSettings(threads=1))
+    inputs = inputs_of(GRAPH, rows, settings=RunSettings(threads=1))
     seen = {FAST: 110.0, SLOW: 500.0}
     profiled = [Timed(instance.id, nodes, seen[instance]) for instance in seen for nodes in PAIRS]
     stored: Any = Stored(truth(slow_group_us=320.0))
-    planner = MeasurementPlanner(data, stored, PAIRS, profiled)
+    planner = MeasurementPlanner(inputs, stored, PAIRS, profiled)
     assert planner.measure(math.inf)
     assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
     assert not any(key.startswith("slow:") and "+" in key for key in stored.asked)
@@ -175,9 +175,9 @@ def test_without_time_nothing_is_measured_and_the_best_cover_is_not() -> None:
 def test_pins_have_a_price_since_the_best_cover_without_them_is_measured_too() -> None:
     pin = Pin(kind="on", nodes=(0, 1), toolchain="slow", text="all=slow")
     rows = records()
-    data = data_of(GRAPH, rows, (pin,), RunSettings(threads=1))
+    inputs = inputs_of(GRAPH, rows, (pin,), RunSettings(threads=1))
     stored: Any = Stored(truth(slow_group_us=320.0))
-    planner = MeasurementPlanner(data, stored)
+    planner = MeasurementPlanner(inputs, stored)
     assert planner.measure(math.inf)
-    known = {c.id for c in data.candidates if planner.data.costs.known(c.id)}
+    known = {c.id for c in inputs.candidates if planner.inputs.costs.known(c.id)}
     assert {"slow:0+1", "fast:0+1"} <= known

@@ -18,12 +18,12 @@ from typing import Any, NoReturn, cast
 import msgspec
 import pytest
 
-from collage_engine.candidates import menu
-from collage_engine.candidates.menu import Probing
+from collage_engine.candidates import catalog
+from collage_engine.candidates.catalog import Probing
 from collage_engine.machine.cuda import TargetChoice
 from collage_engine.machine.run_control import RunControl
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.records.event import Progress
 from collage_engine.records.pin import Pin
@@ -45,7 +45,7 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
 from collage_engine.wording.figures import measured_share
-from tests.support.candidates import data_of, row
+from tests.support.candidates import inputs_of, row
 from tests.support.graphs import chain
 from tests.support.scripted_workers import Script
 
@@ -120,11 +120,11 @@ def nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
             for name in (NAMES if names is None else names)
         )
 
-    monkeypatch.setattr(menu, "probe_all", probe_all)
+    monkeypatch.setattr(catalog, "probe_all", probe_all)
 
 
 def ready(settings: RunSettings, probing: Probing, asked: Sequence[str] = NAMES) -> list[str]:
-    states = menu._states(settings, CPU, probing)
+    states = catalog._states(settings, CPU, probing)
     assert [state.name for state in states] == list(asked)
     return [state.name for state in states if state.available]
 
@@ -189,7 +189,9 @@ def lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measure, "transition_constants", lambda *_: {})
 
 
-def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData, CandidateCounts]:
+def measured(
+    whole: Cost, control: RunControl
+) -> tuple[SearchInputs, SearchInputs, CandidateCounts]:
     """What is known before and after of a model that nothing can be measured of.
 
     Two operators; what both take on one toolchain is as given, and a part of them arrives.
@@ -201,8 +203,8 @@ def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData
         made = make_candidate(graph, ToolchainInstance(toolchain=name), nodes, rule="region")
         rows.append(row(made, cost, key=made.id))
     settings = RunSettings(threads=1, budget_s=600.0)
-    data = data_of(graph, rows, settings=settings)
-    arrived = {c.id: ARRIVED for c in data.candidates if c.nodes == (0,)}
+    inputs = inputs_of(graph, rows, settings=settings)
+    arrived = {c.id: ARRIVED for c in inputs.candidates if c.nodes == (0,)}
     opened = SimpleNamespace(
         model=SimpleNamespace(graph=graph),
         with_stored_costs=lambda _, costs: costs.with_isolated(arrived),
@@ -221,16 +223,16 @@ def measured(whole: Cost, control: RunControl) -> tuple[ProblemData, ProblemData
     measuring = LostMeasuring(nowhere, nowhere, settings, {}, control)
     clock, standings = SimpleNamespace(for_step_s=600.0), SimpleNamespace(profiled=list)
     race: Any = SimpleNamespace(leader=object(), clock=clock, standings=standings)
-    after = measure_candidates(task, nowhere, data, measuring, race, control)
-    return data, after, measuring.counts
+    after = measure_candidates(task, nowhere, inputs, measuring, race, control)
+    return inputs, after, measuring.counts
 
 
 @pytest.mark.usefixtures("lost")
 def test_with_a_cover_the_run_goes_on_and_says_so() -> None:
     control = RunControl()
-    data, after, counts = measured(IN_TRIAL, control)
+    inputs, after, counts = measured(IN_TRIAL, control)
     assert (counts.distinct, counts.from_trials, counts.skipped) == (3, 1, 2)
-    assert [after.costs.cost(c.id).median_us for c in data.candidates] == [100.0, 7.0, None]
+    assert [after.costs.cost(c.id).median_us for c in inputs.candidates] == [100.0, 7.0, None]
     assert control.cut_short == ["measure"]
     assert control.warnings == [f"measuring came to an early end: {ENDED}"]
 
@@ -248,9 +250,9 @@ def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> Non
     for stored in (False, True):
         cost = msgspec.structs.replace(IN_TRIAL, from_store=stored)
         made = make_candidate(graph, ToolchainInstance(toolchain="a"), (0, 1), rule="region")
-        data = data_of(graph, [row(made, cost, key=made.id)])
+        inputs = inputs_of(graph, [row(made, cost, key=made.id)])
         measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
-        measuring.begin(data.candidates, data.costs)
+        measuring.begin(inputs.candidates, inputs.costs)
         counts = measuring.counts
         assert (counts.distinct, counts.from_trials, counts.from_store) == (
             1,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.kernels.choices import Choices, digest_of, read_table, write_table
 from collage_engine.kernels.tuner import climb
 from collage_engine.machine.run_control import RunControl, StageReport
@@ -135,8 +135,8 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     assert not plain_of_tvm(record(gpu, (0,), 1.0))
     reduced = msgspec.structs.replace(TVM, config=(("precision", "bf16"),), precision="bf16")
     assert not plain_of_tvm(record(reduced, (0,), 1.0))
-    menu = menu_of(TVM, gpu, OTHER, reduced, tuned_instance(TVM, "x"))
-    assert tunable_of(menu) == [TVM]
+    catalog = catalog_of(TVM, gpu, OTHER, reduced, tuned_instance(TVM, "x"))
+    assert tunable_of(catalog) == [TVM]
     one = TuneCounts(workloads=2, tried=3, seconds=1.5)
     assert sum_of(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
         workloads=2, tried=7, improved=1, seconds=1.5
@@ -257,7 +257,7 @@ def test_records_hold_for_their_versions_and_survive(tmp_path):
 
 @dataclass
 class Bench:
-    """A workspace, a menu and a measurer in one, of candidates whose costs are scripted."""
+    """A workspace, a catalog and a measurer in one, of candidates whose costs are scripted."""
 
     store: Store
     measured: list[Candidate] = field(default_factory=list)
@@ -276,9 +276,9 @@ class Bench:
         return {c.key: cost for group in groups for c in group.candidates}
 
 
-def menu_of(*instances: ToolchainInstance) -> Menu:
-    """A menu of these instances, of which nothing is enumerated."""
-    return Menu(
+def catalog_of(*instances: ToolchainInstance) -> CandidateCatalog:
+    """A catalog of these instances, of which nothing is enumerated."""
+    return CandidateCatalog(
         states=(),
         sources=tuple(CandidateSource(i, None, lambda index: None) for i in instances),
         candidates=(),
@@ -299,7 +299,7 @@ def tune(
     control = control or RunControl()
     tuning = Tuning(
         bench,
-        menu_of(TVM, OTHER),
+        catalog_of(TVM, OTHER),
         RunSettings(tune_budget_s=budget_s, threads=1),
         bench,
         problem_of,
@@ -314,7 +314,7 @@ def tune(
     finally:
         tuning.close()
     found = records_of(tuned.candidates, tuned.costs)
-    return tuning, tuned.menu, found, bench, control.warnings
+    return tuning, tuned.catalog, found, bench, control.warnings
 
 
 @pytest.fixture
@@ -324,13 +324,13 @@ def store(tmp_path, monkeypatch) -> Store:
 
 
 def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
-    tuning, menu, found, _, told = tune(store, tuning_targets.Scripted, 30.0)
+    tuning, catalog, found, _, told = tune(store, tuning_targets.Scripted, 30.0)
     assert not told
     tuned = [r for r in found if r.instance.id == "tvm[tuned=yes]"]
     assert [r.nodes for r in tuned] == [(n,) for n in range(NODES)]
     assert all(r.cost.median_us == 80.0 for r in tuned)
     assert len({r.id for r in found}) == len(found) == 3 * NODES, "the untuned stay"
-    assert [o.instance.id for o in menu.sources] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
+    assert [o.instance.id for o in catalog.sources] == ["tvm", "onnxruntime", "tvm[tuned=yes]"]
     assert read_table(tuned[0].instance.tuning) == {
         "kernel 0": {"block": 2},
         "kernel 1": {"block": 2},
@@ -341,20 +341,20 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
 
 
 def test_a_later_run_uses_the_records_without_a_budget(store):
-    assert not worth_tuning(store, menu_of(TVM, OTHER), RunSettings())
+    assert not worth_tuning(store, catalog_of(TVM, OTHER), RunSettings())
     tune(store, tuning_targets.Scripted, 30.0)
-    assert worth_tuning(store, menu_of(TVM, OTHER), RunSettings())
+    assert worth_tuning(store, catalog_of(TVM, OTHER), RunSettings())
     later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
     assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
     assert later.counts.tuned == 0 and later.counts.from_store == 2
 
 
 def test_what_cannot_matter_is_not_even_looked_at(store):
-    tuning, menu, found, bench, _ = tune(
+    tuning, catalog, found, bench, _ = tune(
         store, tuning_targets.AlwaysCrashing, 30.0, singles(300.0, 90.0)
     )
     assert tuning.counts.tuned == 0 and not bench.measured and len(found) == 2 * NODES
-    assert len(menu.sources) == 2
+    assert len(catalog.sources) == 2
 
 
 def test_a_search_that_crashes_keeps_what_it_found_and_is_not_repeated(store):

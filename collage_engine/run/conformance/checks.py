@@ -15,7 +15,7 @@ import numpy as np
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.candidates.menu import checked_instances
+from collage_engine.candidates.catalog import checked_instances
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of

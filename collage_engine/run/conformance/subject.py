@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from collage_engine.candidates.menu import source_of
+from collage_engine.candidates.catalog import source_of
 from collage_engine.lowering.accuracy import errors
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.menu import Menu
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
 from collage_engine.run.chosen_placement import with_nan_losses
@@ -36,7 +36,7 @@ UNMEASURED = "unmeasured"
 class CompileOnlyResult:
     """The first choice that could be built."""
 
-    data: ProblemData
+    inputs: SearchInputs
     """With the built module's partitions among the candidates."""
     built: Contender
     module_folder: Path
@@ -44,7 +44,11 @@ class CompileOnlyResult:
 
 
 def compile_unmeasured(
-    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+    task: RunTask,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    samples: RunSamples,
+    control: RunControl,
 ) -> CompileOnlyResult:
     """Build the first choice that honours the pins and can be built; nothing is measured.
 
@@ -52,19 +56,19 @@ def compile_unmeasured(
         InfeasibleError: No choice honours the pins.
         ToolchainError: No choice can be built.
     """
-    reason = menu.unmeasurable or ""
+    reason = catalog.unmeasurable or ""
     control.warn(
         f"nothing was measured ({reason}): the placement follows the order of the toolchains, and "
         "nobody knows whether it is fastest"
     )
-    if data.settings.tune_budget_s > 0:
+    if inputs.settings.tune_budget_s > 0:
         control.warn(f"nothing was tuned ({reason}): kernels are tuned by timing them there")
     calls = task.open_model.model.graph
-    contenders = unmeasured_choices(calls, menu, data.settings, pinned_to_host(data.pins))
+    contenders = unmeasured_choices(calls, catalog, inputs.settings, pinned_to_host(inputs.pins))
     refused: dict[str, str] = {}
     bench = bench_of(task, samples, control, TrialSettings())
     with control.stage("build") as report, TrialRunner(bench) as runner:
-        for chosen in _possible(contenders, data):
+        for chosen in _possible(contenders, inputs):
             process = runner.process(chosen)
             runner.build(process)
             if process.folder is not None and process.built is not None:
@@ -75,33 +79,35 @@ def compile_unmeasured(
             reasons = "; ".join(f"{name}: {why}" for name, why in refused.items())
             raise ToolchainError(f"no placement could be built ({reasons})")
         report.detail = f"{chosen.name}, {counted(len(process.built.parts), 'partition')}"
-    # Those of the menu also say what they take from the host and give to it.
-    by_work = {(candidate.instance.id, candidate.nodes): candidate for candidate in menu.candidates}
+    # Those of the catalog also say what they take from the host and give to it.
+    by_work = {
+        (candidate.instance.id, candidate.nodes): candidate for candidate in catalog.candidates
+    }
     cover = tuple(by_work.get((c.instance.id, c.nodes), c) for c in process.built.parts)
-    known = {candidate.id for candidate in menu.candidates}
+    known = {candidate.id for candidate in catalog.candidates}
     new = [candidate for candidate in cover if candidate.id not in known]
     # Nothing was measured: neither costs nor transitions are known.
-    data = data.with_candidates([*menu.candidates, *new], data.costs)
+    inputs = inputs.with_candidates([*catalog.candidates, *new], inputs.costs)
     return CompileOnlyResult(
-        data=data,
+        inputs=inputs,
         built=chosen,
         module_folder=process.folder,
-        chosen=with_nan_losses(task, data.placement(cover)),
+        chosen=with_nan_losses(task, inputs.placement(cover)),
     )
 
 
-def _possible(contenders: Sequence[Contender], data: ProblemData) -> list[Contender]:
+def _possible(contenders: Sequence[Contender], inputs: SearchInputs) -> list[Contender]:
     """Return the choices that can be built and honour the pins.
 
     Raises:
         InfeasibleError: There are none.
     """
     buildable = [contender for contender in contenders if contender.reason is None]
-    pins = [problem_pin(pin) for pin in data.pins]
+    pins = [problem_pin(pin) for pin in inputs.pins]
     honouring = [
         c
         for c in buildable
-        if not broken_pins(pins, [problem_candidate(part, data.costs) for part in c.cover])
+        if not broken_pins(pins, [problem_candidate(part, inputs.costs) for part in c.cover])
     ]
     if honouring:
         return honouring
@@ -111,7 +117,7 @@ def _possible(contenders: Sequence[Contender], data: ProblemData) -> list[Conten
             {"reason": "pins", "pins": [], "nodes": []},
         )
     raise InfeasibleError(
-        f"no toolchain can compile this model for {data.settings.target}: "
+        f"no toolchain can compile this model for {inputs.settings.target}: "
         + "; ".join(f"{contender.name}: {contender.reason}" for contender in contenders),
         {"reason": "uncovered", "pins": [], "nodes": []},
     )

@@ -8,11 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.planning.problem_data import Cover, ProblemData
+from collage_engine.planning.search_inputs import Cover, SearchInputs
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.chosen_placement import chosen_placement, with_nan_losses
 from collage_engine.run.contenders import candidates_of_run
@@ -45,8 +45,8 @@ class ConfirmResult:
 
 def confirm_winner(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     covers: Sequence[Cover],
     samples: RunSamples,
     race: Race,
@@ -64,12 +64,12 @@ def confirm_winner(
     quick = task.is_quick
     with control.stage("confirm") as report:
         race = _race_of_objective(task, samples, race, control)
-        others = _baselines(task, menu, data, race)
+        others = _baselines(task, catalog, inputs, race)
         if quick:
             graph = task.open_model.model.graph
-            covers = [*covers[:1], *_cover_before(task.previous, graph, menu)]
+            covers = [*covers[:1], *_cover_before(task.previous, graph, catalog)]
             others = _fastest_before(others, task.previous) or others[:1]
-        _enter(race, data, covers, others, report)
+        _enter(race, inputs, covers, others, report)
         if quick:
             race.clock.ends_at = min(race.clock.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress, others=not quick)
@@ -77,7 +77,7 @@ def confirm_winner(
         if winner.kind == "collage":
             said = f"Collage's placement in {counted(len(winner.cover), 'partition')}"
         report.detail = f"{said} wins"
-    latency = data.settings.objective == "latency"
+    latency = inputs.settings.objective == "latency"
     # Those for another objective may be built otherwise, which their keys do not say.
     task.open_model.keep_modules(_worth_keeping(result, race.standings.modules) if latency else {})
     if result.left_out and not quick:
@@ -85,7 +85,7 @@ def confirm_winner(
     how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
     return ConfirmResult(
         race_result=result,
-        chosen=with_nan_losses(task, chosen_placement(data, result)),
+        chosen=with_nan_losses(task, chosen_placement(inputs, result)),
         confirmed_how=how if result.fresh else "trial",
     )
 
@@ -112,11 +112,14 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
     return other
 
 
-def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list[Contender]:
+def _baselines(
+    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race
+) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     calls = task.open_model.model.graph
     contenders = [
-        with_eligibility(data, baseline) for baseline in baselines(calls, menu, data.settings)
+        with_eligibility(inputs, baseline)
+        for baseline in baselines(calls, catalog, inputs.settings)
     ]
     us = {
         result.contender.key: result.measured_us or math.inf
@@ -130,7 +133,7 @@ def _baselines(task: RunTask, menu: Menu, data: ProblemData, race: Race) -> list
 
 def _enter(
     race: Race,
-    data: ProblemData,
+    inputs: SearchInputs,
     covers: Sequence[Cover],
     others: Sequence[Contender],
     report: StageReport,
@@ -139,7 +142,7 @@ def _enter(
 
     Args:
         race: The race.
-        data: The pins and limits that decide who may win.
+        inputs: The pins and limits that decide who may win.
         covers: The covers, the most promising first.
         others: The baselines.
         report: Takes progress.
@@ -152,13 +155,15 @@ def _enter(
         )
         for index, cover in enumerate(covers)
     ]
-    race.enter([with_eligibility(data, our) for our in ours], on_progress=report.progress)
+    race.enter([with_eligibility(inputs, our) for our in ours], on_progress=report.progress)
     # What the end of the race needs goes before baselines, which are shown and hardly ever win.
     ends_at = race.clock.ends_at - race.clock.kept_s
     race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 
-def _cover_before(previous: Run | None, graph: DataflowGraph, menu: Menu) -> list[Cover]:
+def _cover_before(
+    previous: Run | None, graph: DataflowGraph, catalog: CandidateCatalog
+) -> list[Cover]:
     """Return the cover of the run before as a list of one.
 
     The list is empty where there is none, or where a toolchain of it is no longer there.
@@ -166,7 +171,7 @@ def _cover_before(previous: Run | None, graph: DataflowGraph, menu: Menu) -> lis
     if previous is None or previous.placement is None:
         return []
     cover = candidates_of_run(graph, previous)
-    return [cover] if all(c.instance.id in menu.instances for c in cover) else []
+    return [cover] if all(c.instance.id in catalog.instances for c in cover) else []
 
 
 def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[Contender]:

@@ -6,15 +6,15 @@ import contextlib
 import time
 from collections.abc import Iterator, Sequence
 
+from collage_engine.candidates.catalog import CandidateCatalog, Probing, runtime_facts
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.candidates.menu import Menu, Probing, runtime_facts
 from collage_engine.candidates.open_model import missing_precision
 from collage_engine.lowering.link import linker
 from collage_engine.machine.cuda import choose_target
 from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
@@ -36,7 +36,7 @@ minute, which all of them together were measured to take on two quiet processors
 
 def enumerate_candidates(
     task: RunTask, control: RunControl, *, begins: bool = False
-) -> tuple[Menu, ProblemData]:
+) -> tuple[CandidateCatalog, SearchInputs]:
     """Enumerate what every toolchain could run of the model, with the costs that the store holds.
 
     Toolchains that are not ready in time are left out, unless there is no placement without them:
@@ -69,25 +69,25 @@ def enumerate_candidates(
             probing = Probing(
                 on_probe=on_probe, ready_by=ready_by, waited_for=waited_for, beside=beside
             )
-            menu = task.open_model.menu(
+            catalog = task.open_model.catalog(
                 settings, pinned_to_host(task.pins), probing, control.faults
             )
-            for state in menu.states:
+            for state in catalog.states:
                 if state.fault:
                     control.faults.leave_out(state.name, state.reason or "")
             missed = {
                 name: about.title
-                for name in menu.not_ready
-                if (about := _about(name)) is not None and menu.target.kind in about.targets
+                for name in catalog.not_ready
+                if (about := _about(name)) is not None and catalog.target.kind in about.targets
             }
             late = [not_ready_in_words(list(missed.values()))] if missed else []
             out = [left_out_sentence(*each) for each in control.faults.left_out.items()]
-            names = [toolchain.name for toolchain in menu.states]
+            names = [toolchain.name for toolchain in catalog.states]
             check_placements(model.graph.record, model.record.folded, settings, names)
-            data = _problem_data(task, menu)
+            inputs = _search_inputs(task, catalog)
             try:
                 with add_missing_toolchains([*late, *out]):
-                    _check_that_a_cover_exists(data, menu.without_candidates)
+                    _check_that_a_cover_exists(inputs, catalog.without_candidates)
             except InfeasibleError:
                 if not missed:
                     raise
@@ -96,13 +96,13 @@ def enumerate_candidates(
                 break
         for sentence in () if beside and begins else late:
             control.warn(sentence)
-        distinct = len({candidate.key for candidate in menu.candidates})
-        report.detail = f"{counted(len(menu.candidates), 'candidate')}, {distinct:,} distinct"
-        control.emit(menu.update)
-    lacking = missing_precision(settings.precision, [o.instance for o in menu.sources])
+        distinct = len({candidate.key for candidate in catalog.candidates})
+        report.detail = f"{counted(len(catalog.candidates), 'candidate')}, {distinct:,} distinct"
+        control.emit(catalog.update)
+    lacking = missing_precision(settings.precision, [o.instance for o in catalog.sources])
     if lacking:
         control.warn(lacking)
-    return menu, data
+    return catalog, inputs
 
 
 def is_joined_later(task: RunTask) -> bool:
@@ -111,13 +111,13 @@ def is_joined_later(task: RunTask) -> bool:
     return choice.kind != "cpu" and choice.device is not None
 
 
-def _problem_data(task: RunTask, menu: Menu) -> ProblemData:
-    runtimes = dict.fromkeys(r for source in menu.sources for r in source.instance.runtimes)
+def _search_inputs(task: RunTask, catalog: CandidateCatalog) -> SearchInputs:
+    runtimes = dict.fromkeys(r for source in catalog.sources for r in source.instance.runtimes)
     model = task.open_model.model
-    return ProblemData(
+    return SearchInputs(
         graph=model.graph.record,
-        candidates=menu.candidates,
-        costs=menu.costs,
+        candidates=catalog.candidates,
+        costs=catalog.costs,
         constants=runtime_facts(tuple(runtimes), model.record.weights_bytes),
         pins=task.pins,
         settings=task.settings,
@@ -170,15 +170,15 @@ def add_missing_toolchains(sentences: Sequence[str]) -> Iterator[None]:
         raise
 
 
-def _check_that_a_cover_exists(data: ProblemData, without_candidates: WithoutCandidates) -> None:
+def _check_that_a_cover_exists(inputs: SearchInputs, without_candidates: WithoutCandidates) -> None:
     """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
-    free = data.at_equal_costs()
-    smallest = free.problem_of(_smallest(free.candidates, data.pins), free.costs)
+    free = inputs.at_equal_costs()
+    smallest = free.problem_of(_smallest(free.candidates, inputs.pins), free.costs)
     if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return
     answer = solve(free.problem())
     if answer.infeasible is not None:
-        raise no_cover_error(data, answer, without_candidates)
+        raise no_cover_error(inputs, answer, without_candidates)
 
 
 def _smallest(candidates: Sequence[Candidate], pins: Sequence[Pin]) -> list[Candidate]:

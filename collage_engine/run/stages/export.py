@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.placement import MachineState, Placement
@@ -44,7 +44,11 @@ def require_quiet_machine(state: MachineState, settings: RunSettings) -> Machine
 
 
 def export_winner(
-    task: RunTask, menu: Menu, samples: RunSamples, confirmed: ConfirmResult, control: RunControl
+    task: RunTask,
+    catalog: CandidateCatalog,
+    samples: RunSamples,
+    confirmed: ConfirmResult,
+    control: RunControl,
 ) -> ExportResult:
     """Write the winner's module, samples and manifest, if the run was asked for an artifact.
 
@@ -55,7 +59,7 @@ def export_winner(
     built = confirmed.race_result.winner.folder
     assert built is not None
     try:
-        artifact = write(task, menu, samples, confirmed.chosen, built, control)
+        artifact = write(task, catalog, samples, confirmed.chosen, built, control)
     except ArtifactError as error:
         return ExportResult(artifact=None, not_exported=error, machine_after=after)
     return ExportResult(artifact=artifact, not_exported=None, machine_after=after)
@@ -63,7 +67,7 @@ def export_winner(
 
 def write(
     task: RunTask,
-    menu: Menu,
+    catalog: CandidateCatalog,
     samples: RunSamples,
     placement: Placement,
     built: Path,
@@ -73,7 +77,7 @@ def write(
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains and the device.
+        catalog: The toolchains and the device.
         samples: What the artifact is compared with.
         placement: What the module runs.
         built: The module's folder.
@@ -87,7 +91,7 @@ def write(
     """
     if task.out is None:
         return None
-    settings, unmeasured = task.settings, menu.unmeasurable or ""
+    settings, unmeasured = task.settings, catalog.unmeasurable or ""
     with control.stage("export") as report:
         contents = ArtifactContents(
             inputs=samples.sample.inputs,
@@ -95,11 +99,11 @@ def write(
             tolerance=samples.tolerance,
             by_output=samples.sample.bounds,
             placement=placement,
-            target=menu.target_text if unmeasured else settings.target,
-            versions=menu.versions,
+            target=catalog.target_text if unmeasured else settings.target,
+            versions=catalog.versions,
             objective=settings.objective,
             streams=max(1, settings.streams),
-            machine="" if unmeasured else menu.device_text,
+            machine="" if unmeasured else catalog.device_text,
             unmeasured=unmeasured,
         )
         report.detail = "the artifact could not be written"

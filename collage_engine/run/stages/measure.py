@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl, StageReport
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CostTable
 from collage_engine.records.placement import Run
@@ -33,59 +33,61 @@ once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.
 
 def measure_candidates(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     measuring: Measuring,
     race: Race,
     control: RunControl,
-) -> ProblemData:
+) -> SearchInputs:
     """Measure candidates and transitions until the best cover is measured or the time is over.
 
     A quick confirmation measures only where the costs at hand make no cover.
 
     Args:
         task: What the run was asked for.
-        menu: The toolchain instances.
-        data: The candidates with their costs so far.
+        catalog: The toolchain instances.
+        inputs: The candidates with their costs so far.
         measuring: Measures candidates.
         race: What was profiled when mixes were tried: estimates rest on it.
         control: Takes progress and costs.
 
     Returns:
-        The data with isolated costs, and with constants of transitions.
+        The inputs with isolated costs, and with constants of transitions.
 
     Raises:
         MeasureError: Nothing can be measured, and what is known makes no cover.
         Cancelled: The user stopped the run.
     """
-    data = _with_costs_of(task.previous, data)
+    inputs = _with_costs_of(task.previous, inputs)
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
         seconds = race.clock.for_step_s if has_answer else race.clock.to_improve_s
-        is_quick = task.is_quick and has_cover(data)
+        is_quick = task.is_quick and has_cover(inputs)
         seconds = 0.0 if is_quick else seconds
-        work = _Measurement(task, menu, race, measuring, control.within(seconds), data)
+        work = _Measurement(task, catalog, race, measuring, control.within(seconds), inputs)
         is_complete = work.measure_as_far_as_possible(seconds, report)
         if not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
-        control.emit(RunUpdate(candidates=work.data.records(), constants=dict(work.data.constants)))
-    return work.data
+        control.emit(
+            RunUpdate(candidates=work.inputs.records(), constants=dict(work.inputs.constants))
+        )
+    return work.inputs
 
 
-def has_cover(data: ProblemData) -> bool:
+def has_cover(inputs: SearchInputs) -> bool:
     """Return whether the costs at hand make a cover that keeps the pins and limits."""
-    answer = solve(data.problem())
+    answer = solve(inputs.problem())
     return answer.infeasible is None and answer.cost_us is not None
 
 
-def _with_costs_of(previous: Run | None, data: ProblemData) -> ProblemData:
-    """Return the data with the costs that an earlier run has found out, within the model, too."""
+def _with_costs_of(previous: Run | None, inputs: SearchInputs) -> SearchInputs:
+    """Return the inputs with the costs that an earlier run has found out, within the model, too."""
     if previous is None:
-        return data
-    usable = {name: cost for name, cost in previous.costs.items() if name in data.by_id}
-    since = {n: cost for n, cost in data.costs.costs.items() if data.costs.known(n)}
-    return data.with_costs(CostTable(usable).with_isolated(since))
+        return inputs
+    usable = {name: cost for name, cost in previous.costs.items() if name in inputs.by_id}
+    since = {n: cost for n, cost in inputs.costs.costs.items() if inputs.costs.known(n)}
+    return inputs.with_costs(CostTable(usable).with_isolated(since))
 
 
 @dataclass(eq=False)
@@ -93,11 +95,11 @@ class _Measurement:
     """The measuring of one run."""
 
     task: RunTask
-    menu: Menu
+    catalog: CandidateCatalog
     race: Race
     measuring: Measuring
     control: RunControl
-    data: ProblemData
+    inputs: SearchInputs
     """What is known of the candidates so far; it stands when the measuring is interrupted."""
 
     def measure_as_far_as_possible(self, seconds: float, report: StageReport) -> bool:
@@ -116,12 +118,14 @@ class _Measurement:
         try:
             return self._measure(seconds, report)
         except (Cancelled, MeasureError) as error:
-            costs = self.task.open_model.with_stored_costs(self.data.candidates, self.data.costs)
-            self.data = self.data.with_costs(costs)
+            costs = self.task.open_model.with_stored_costs(
+                self.inputs.candidates, self.inputs.costs
+            )
+            self.inputs = self.inputs.with_costs(costs)
             if not self.measuring.counts.distinct:  # it ended before any candidate's turn came
-                self.measuring.begin(self.data.candidates, costs)
+                self.measuring.begin(self.inputs.candidates, costs)
             if isinstance(error, MeasureError):
-                if not has_cover(self.data):
+                if not has_cover(self.inputs):
                     raise
                 self.control.warn(f"measuring came to an early end: {error}")
             return False
@@ -129,7 +133,7 @@ class _Measurement:
     def _measure(self, seconds: float, report: StageReport) -> bool:
         """Measure transitions and candidates, in this order."""
         deadline = time.monotonic() + seconds
-        total = len({c.key for c in self.data.candidates})
+        total = len({c.key for c in self.inputs.candidates})
 
         def now(text: str) -> None:
             report.progress(0, total, text)
@@ -141,11 +145,11 @@ class _Measurement:
         else:
             self._take_constants(now, self.control)
         self.control.check()
-        opened, data = self.task.open_model, self.data
+        opened, inputs = self.task.open_model, self.inputs
         now("recording the model's own values")
-        self.measuring.begin(data.candidates, data.costs)
+        self.measuring.begin(inputs.candidates, inputs.costs)
         planner = MeasurementPlanner(
-            data,
+            inputs,
             self.measuring,
             groups_of(opened.model.graph),
             (
@@ -158,11 +162,11 @@ class _Measurement:
         try:
             return planner.measure(deadline)
         finally:
-            self.data = planner.data
+            self.inputs = planner.inputs
 
     def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
         """Take what transitions and conversions cost from the store, or measure it."""
         constants = transition_constants(
-            self.task.open_model, self.menu, self.data.settings, control, now
+            self.task.open_model, self.catalog, self.inputs.settings, control, now
         )
-        self.data = self.data.with_constants(constants)
+        self.inputs = self.inputs.with_constants(constants)

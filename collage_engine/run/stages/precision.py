@@ -23,13 +23,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from collage_engine.candidates.menu import Menu, with_keys
+from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.lowering.rounding_emulation import MANTISSA_BITS, RoundingEmulation
 from collage_engine.machine.device import allowed_processors
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import work_of_operators
@@ -97,15 +97,15 @@ class ChosenPrecision:
             for part in contender.cover
         )
 
-    def admitted(self, model: ImportedModel, data: ProblemData, race: Race) -> ProblemData:
-        """Return the data without candidates that round products which must not be rounded.
+    def admitted(self, model: ImportedModel, inputs: SearchInputs, race: Race) -> SearchInputs:
+        """Return the inputs without candidates that round products which must not be rounded.
 
         Where a whole model in reduced precision keeps the tolerance, all of them may be rounded. A
         candidate that leaves some products in float32 was built for the choice, and stays.
         """
         graph, chosen = model.graph, self.allowed
         if chosen is None:
-            return data
+            return inputs
         kept = {
             key_of(result.contender.cover[0].instance)
             for result in race.standings.results()
@@ -127,19 +127,19 @@ class ChosenPrecision:
                 for number in candidate.nodes
             )
 
-        return data.with_candidates(filter(keeps, data.candidates), data.costs)
+        return inputs.with_candidates(filter(keeps, inputs.candidates), inputs.costs)
 
 
-def seconds_for_precision(task: RunTask, menu: Menu) -> float:
+def seconds_for_precision(task: RunTask, catalog: CandidateCatalog) -> float:
     """Return the seconds that the stage has to itself; 0 where it does not take place."""
     wanted = task.settings.precision in MANTISSA_BITS and not task.is_quick
-    return SHARE * task.settings.budget_s if wanted and _reduced(menu) else 0.0
+    return SHARE * task.settings.budget_s if wanted and _reduced(catalog) else 0.0
 
 
-def _reduced(menu: Menu) -> dict[Key, ToolchainInstance]:
+def _reduced(catalog: CandidateCatalog) -> dict[Key, ToolchainInstance]:
     """Return an instance of every toolchain in each reduced precision: its first."""
     instances: dict[Key, ToolchainInstance] = {}
-    for source in menu.sources:
+    for source in catalog.sources:
         if is_reduced(source.instance):
             instances.setdefault(key_of(source.instance), source.instance)
     return instances
@@ -147,8 +147,8 @@ def _reduced(menu: Menu) -> dict[Key, ToolchainInstance]:
 
 def choose_precision(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     race: Race,
     samples: RunSamples,
     control: RunControl,
@@ -158,7 +158,7 @@ def choose_precision(
     There is nothing to do where no reduced precision is admitted or no toolchain has an instance in
     it, and in a quick confirmation.
     """
-    seconds = seconds_for_precision(task, menu)
+    seconds = seconds_for_precision(task, catalog)
     if not seconds:
         return ChosenPrecision()
     part = control.within(race.clock.to_improve_s)
@@ -173,7 +173,7 @@ def choose_precision(
                 f"in reduced precision: {error}"
             )
             return ChosenPrecision(allowed={})
-        choosing = _Choosing(task, menu, data, race, samples, emulation, part)
+        choosing = _Choosing(task, catalog, inputs, race, samples, emulation, part)
         try:
             choosing.choose(STEP_SHARE * min(seconds, race.clock.to_improve_s))
             report.progress(0, 1, "the whole model with some products rounded")
@@ -202,25 +202,25 @@ class _Choosing:
     def __init__(
         self,
         task: RunTask,
-        menu: Menu,
-        data: ProblemData,
+        catalog: CandidateCatalog,
+        inputs: SearchInputs,
         race: Race,
         samples: RunSamples,
         emulation: RoundingEmulation,
         control: RunControl,
     ) -> None:
         self._model = task.open_model.model
-        self._menu, self._race, self._data = menu, race, data
+        self._catalog, self._race, self._inputs = catalog, race, inputs
         self._samples, self._control = samples, control
         self._emulation = emulation
-        self._instances = _reduced(menu)
+        self._instances = _reduced(catalog)
         able = [
             instance
             for instance in self._instances.values()
             if about(instance.toolchain).mixes_precision
         ]
-        self._able = sorted(able, key=lambda one: menu.source(one.id).lowers_to_tir)
-        work = work_of_operators(self._data.graph)
+        self._able = sorted(able, key=lambda one: catalog.source(one.id).lowers_to_tir)
+        work = work_of_operators(self._inputs.graph)
         self._operations = {p.number: work[p.number].operations for p in emulation.products}
         self._of_all = math.inf
         """The emulated error with all products rounded, over what outputs are allowed."""
@@ -326,7 +326,7 @@ class _Choosing:
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
         contender = with_eligibility(
-            self._data, Contender(name=COLLAGE, kind="collage", cover=(made,))
+            self._inputs, Contender(name=COLLAGE, kind="collage", cover=(made,))
         )
         trial = self._race.try_cover(contender, ends_at=ends_at)
         if not trial.reached:
@@ -364,7 +364,7 @@ class _Choosing:
         if len(choice.products) == len(choice.order):
             kept = []  # nothing that matters is left out: it is the whole model in this precision
         made = make_candidate(graph, keep_float32(instance, kept), everything, rule="precision")
-        return with_keys(self._model, self._menu.keys, [made])[0]
+        return with_keys(self._model, self._catalog.keys, [made])[0]
 
     def rounding(self) -> Rounding:
         """Return what was found out, for documents.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
-from collage_engine.planning.problem_data import ProblemData, SearchResult
+from collage_engine.planning.search_inputs import SearchInputs, SearchResult
 from collage_engine.records.operators import NodeTitles
 from collage_engine.search.problem import Answer
 from collage_engine.support.errors import InfeasibleError
@@ -17,20 +17,22 @@ from collage_engine.trials.race import Race
 from collage_engine.wording.sentences import UNDECIDED
 
 
-def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl) -> SearchResult:
+def search_covers(
+    catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
+) -> SearchResult:
     """Search the covers with the least cost.
 
     Raises:
         InfeasibleError: Measured candidates cover the graph in no way.
     """
     with control.stage("search") as report:
-        covers = data.search()
+        covers = inputs.search()
         if covers.answer.infeasible is not None:
             out_of_time = "measure" in control.cut_short
             raise no_cover_error(
-                data,
+                inputs,
                 covers.answer,
-                menu.without_candidates,
+                catalog.without_candidates,
                 race.standings.failures(),
                 wrong_models=race.standings.wrong_models(),
                 out_of_time=out_of_time,
@@ -42,7 +44,7 @@ def search_covers(menu: Menu, data: ProblemData, race: Race, control: RunControl
 
 
 def no_cover_error(
-    data: ProblemData,
+    inputs: SearchInputs,
     answer: Answer,
     without_candidates: WithoutCandidates,
     failures: Sequence[str] = (),
@@ -56,7 +58,7 @@ def no_cover_error(
     turn out to be right.
 
     Args:
-        data: The candidates with their costs; those that were wrong in this run or an earlier one
+        inputs: The candidates with their costs; those that were wrong in this run or an earlier one
             say why.
         answer: The search's answer.
         without_candidates: Why instances have no candidate for an operator.
@@ -64,9 +66,9 @@ def no_cover_error(
         wrong_models: Ids of the candidates that were wrong as whole models.
         out_of_time: Whether measuring ended since its time was over.
     """
-    details = infeasible_details(data.graph, data.pins, answer, without_candidates)
+    details = infeasible_details(inputs.graph, inputs.pins, answer, without_candidates)
     nodes = set(answer.infeasible.nodes if answer.infeasible else ())
-    of_nodes = [(c, data.costs.cost(c.id)) for c in data.candidates if nodes & set(c.nodes)]
+    of_nodes = [(c, inputs.costs.cost(c.id)) for c in inputs.candidates if nodes & set(c.nodes)]
     not_wrong = {
         n
         for c, cost in of_nodes
@@ -88,7 +90,7 @@ def no_cover_error(
         )
     wrong = nodes - not_wrong
     if reasons and wrong and not details["pins"] and not details["constraints"]:
-        names = ", ".join(f"'{name}'" for name in _onnx_names(data, wrong))
+        names = ", ".join(f"'{name}'" for name in _onnx_names(inputs, wrong))
         return InfeasibleError(
             (f"no placement exists: no candidate of {names} runs with right numbers ({reasons})"),
             details,
@@ -97,9 +99,9 @@ def no_cover_error(
     return InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
 
 
-def _onnx_names(data: ProblemData, nodes: Set[int]) -> list[str]:
+def _onnx_names(inputs: SearchInputs, nodes: Set[int]) -> list[str]:
     """Return the ONNX names of the first ``NAMED`` of some operators."""
-    calls, titles = data.graph.nodes, NodeTitles(data.graph.nodes)
+    calls, titles = inputs.graph.nodes, NodeTitles(inputs.graph.nodes)
     return [
         calls[n].onnx_nodes[0] if calls[n].onnx_nodes else titles[n] for n in sorted(nodes)[:NAMED]
     ]

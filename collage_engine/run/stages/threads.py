@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu, threads_of
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.run.task import RunTask
 from collage_engine.support.text import counted
@@ -25,7 +25,7 @@ where both processors share a cache, and up to 3 is what the kernels' ``HANDING_
 
 def choose_threads(
     task: RunTask,
-    menu: Menu,
+    catalog: CandidateCatalog,
     race: Race,
     control: RunControl,
 ) -> RunTask:
@@ -37,7 +37,7 @@ def choose_threads(
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains, with all threads.
+        catalog: The toolchains, with all threads.
         race: The race of whole models on all threads.
         control: Takes what was found out.
 
@@ -50,7 +50,7 @@ def choose_threads(
     is_given = bool(task.settings.threads) or task.machine_before.busy is not None
     # Whole models are raced again on the number of threads that is found.
     too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * race.clock.left_s
-    if is_given or too_long or not fewer or leader is None or menu.target.kind != "cpu":
+    if is_given or too_long or not fewer or leader is None or catalog.target.kind != "cpu":
         return task
     all_us, operators = race.standings.time_us(leader), len(task.open_model.model.graph.operators)
     if all_us is None or (most == 2 and all_us > 2 * HANDING_US * operators):

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from collage_engine.candidates.menu import Menu
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.task import RunTask
@@ -24,16 +24,16 @@ from collage_engine.trials.race import Race
 class TuneResult:
     """The candidates, with tuned ones among them."""
 
-    menu: Menu
-    data: ProblemData
+    catalog: CandidateCatalog
+    inputs: SearchInputs
     tuning: TuneCounts | None
     """None: there was nothing to tune."""
 
 
 def tune_kernels(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     measuring: Measuring,
     race: Race,
     control: RunControl,
@@ -43,13 +43,13 @@ def tune_kernels(
     Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
     the next one's.
     """
-    settings = data.settings
-    if task.is_quick or not worth_tuning(task.open_model.store, menu, settings):
-        return TuneResult(menu=menu, data=data, tuning=None)
+    settings = inputs.settings
+    if task.is_quick or not worth_tuning(task.open_model.store, catalog, settings):
+        return TuneResult(catalog=catalog, inputs=inputs, tuning=None)
     with control.stage("tune") as report:
-        instances = [source.instance for source in menu.sources]
-        data = data.with_constants(with_tuned_pairs(data.constants, instances))
-        counts, waiting = TuneCounts(), tunable(menu)
+        instances = [source.instance for source in catalog.sources]
+        inputs = inputs.with_constants(with_tuned_pairs(inputs.constants, instances))
+        counts, waiting = TuneCounts(), tunable(catalog)
         # This time is added to that of the race, which goes on so much longer.
         race.clock.ends_at += settings.tune_budget_s
         given_s = min(settings.tune_budget_s, race.clock.to_improve_s)
@@ -59,24 +59,24 @@ def tune_kernels(
             share = left / (len(waiting) - number)
             tuning = Tuning(
                 task.open_model,
-                menu,
+                catalog,
                 msgspec.structs.replace(settings, tune_budget_s=share),
                 measuring,
-                data.problem_of,
+                inputs.problem_of,
                 part,
                 report,
                 instance,
             )
             try:
                 with closing(tuning):
-                    tuned = tuning.run(data.candidates, data.costs)
+                    tuned = tuning.run(inputs.candidates, inputs.costs)
             except Cancelled:
                 control.cut("tune")
                 break
-            menu = tuned.menu
-            data = data.with_candidates(tuned.candidates, tuned.costs)
+            catalog = tuned.catalog
+            inputs = inputs.with_candidates(tuned.candidates, tuned.costs)
             counts = sum_of(counts, tuned.counts)
         race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
-        control.emit(RunUpdate(candidates=data.records(), constants=dict(data.constants)))
-    return TuneResult(menu=menu, data=data, tuning=counts)
+        control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
+    return TuneResult(catalog=catalog, inputs=inputs, tuning=counts)

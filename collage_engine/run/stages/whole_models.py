@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from collage_engine.candidates.menu import Menu, with_keys
+from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.problem_data import ProblemData
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.event import Provisional, StageName
 from collage_engine.run.contenders import (
@@ -44,7 +44,11 @@ EXPORTED_BYTES_PER_S = 150e6
 
 
 def open_race(
-    task: RunTask, menu: Menu, data: ProblemData, samples: RunSamples, control: RunControl
+    task: RunTask,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    samples: RunSamples,
+    control: RunControl,
 ) -> Race:
     """Open the race, which every placement enters; each answer that is the best is announced.
 
@@ -52,19 +56,19 @@ def open_race(
     the other half is for the race in which everybody who is near is timed by that.
     """
     ends_at = control.ends_at - task.settings.tune_budget_s - exporting_s(task)
-    if data.settings.objective != "latency":
+    if inputs.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
     runner = TrialRunner(
-        bench_of(task, samples, control, trial_settings(data.settings)), task.open_model.modules
+        bench_of(task, samples, control, trial_settings(inputs.settings)), task.open_model.modules
     )
 
     race = Race(runner, ends_at, keep=control.keep)
-    race.on_answer = answer_teller(task, menu, data, race, control)
+    race.on_answer = answer_teller(task, catalog, inputs, race, control)
     return control.open(race)
 
 
 def answer_teller(
-    task: RunTask, menu: Menu, data: ProblemData, race: Race, control: RunControl
+    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
 ) -> Callable[[], None]:
     """Return a function that announces the race's leader, with what the run knows so far."""
 
@@ -76,7 +80,7 @@ def answer_teller(
                 f"{duration_text(late_s)} until the first one, and ends with it; a larger --budget "
                 "leaves time to try others"
             )
-        document = provisional_document(task, menu, data, race, control)
+        document = provisional_document(task, catalog, inputs, race, control)
         control.emit(Provisional(run=document))
 
     return tell
@@ -100,7 +104,7 @@ def bench_of(
 
 
 def whole_models(
-    task: RunTask, menu: Menu, data: ProblemData, *, has_precision: bool
+    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, *, has_precision: bool
 ) -> tuple[list[Contender], list[Contender]]:
     """Return the whole models that enter the race, most promising first, and those that wait.
 
@@ -110,34 +114,34 @@ def whole_models(
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains.
-        data: The candidates with the costs that the store holds.
+        catalog: The toolchains.
+        inputs: The candidates with the costs that the store holds.
         has_precision: Whether products are going to be chosen that may be rounded.
     """
     if task.is_quick and task.previous is not None:
-        return placement_under_pins(task.open_model, menu, data, task.previous), []
-    contenders = first_contenders(task.open_model, menu, data)
-    early = before_precision(contenders, menu) if has_precision else contenders
+        return placement_under_pins(task.open_model, catalog, inputs, task.previous), []
+    contenders = first_contenders(task.open_model, catalog, inputs)
+    early = before_precision(contenders, catalog) if has_precision else contenders
     return early, [contender for contender in contenders if contender not in early]
 
 
 def enter_whole_models(
     task: RunTask,
-    menu: Menu,
-    data: ProblemData,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
     race: Race,
     contenders: Sequence[Contender],
     control: RunControl,
     stage: StageName,
     *,
     reserved_s: float = 0.0,
-) -> ProblemData:
+) -> SearchInputs:
     """Have whole models enter the race, as far as there is time, and keep what they took.
 
     Args:
         task: What the run was asked for.
-        menu: The toolchains.
-        data: The candidates with their costs so far.
+        catalog: The toolchains.
+        inputs: The candidates with their costs so far.
         race: The race.
         contenders: The whole models, the most promising first.
         control: Takes progress and answers.
@@ -145,7 +149,7 @@ def enter_whole_models(
         reserved_s: Seconds that the stage after this one has to itself.
 
     Returns:
-        The data with the costs of the partitions that were tried, where none were known.
+        The inputs with the costs of the partitions that were tried, where none were known.
 
     Raises:
         Cancelled: The user stopped the run.
@@ -163,7 +167,7 @@ def enter_whole_models(
             report.detail = _detail(results, race)
             if not all(result.reached for result in results):
                 control.cut(stage)
-    return with_trial_costs(task.open_model, menu, data, race.standings.results())
+    return with_trial_costs(task.open_model, catalog, inputs, race.standings.results())
 
 
 def exporting_s(task: RunTask) -> float:
@@ -189,9 +193,12 @@ def _detail(results: Sequence[ContenderResult], race: Race) -> str:
 
 
 def with_trial_costs(
-    open_model: OpenModel, menu: Menu, data: ProblemData, results: Sequence[ContenderResult]
-) -> ProblemData:
-    """Return the data with costs of partitions that were tried in whole models.
+    open_model: OpenModel,
+    catalog: CandidateCatalog,
+    inputs: SearchInputs,
+    results: Sequence[ContenderResult],
+) -> SearchInputs:
+    """Return the inputs with costs of partitions that were tried in whole models.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
     from the first trial on; the store keeps it. Where the store knows a cost of it, the lower one
@@ -202,8 +209,8 @@ def with_trial_costs(
 
     Args:
         open_model: The model, with the store.
-        menu: The toolchain instances, and what measurement keys are made with.
-        data: The candidates with their costs so far.
+        catalog: The toolchain instances, and what measurement keys are made with.
+        inputs: The candidates with their costs so far.
         results: The trials.
     """
     ran = timed(results)
@@ -213,16 +220,16 @@ def with_trial_costs(
     for outcome in in_one if any(one.contender.eligible for one in in_one) else ran:
         for part in outcome.contender.cover:
             us = outcome.partitions_us.get(part.id, 0.0)
-            isolated, is_whole = data.costs.cost(part.id), outcome in in_one
+            isolated, is_whole = inputs.costs.cost(part.id), outcome in in_one
             if us > 0 and part.id not in costs and replaces(us, isolated, is_whole):
                 costs[part.id] = _cost(outcome, us, is_whole)
-                tried[part.id] = data.by_id.get(part.id, part)
-    new = with_keys(open_model.model, menu.keys, (c for c in tried.values() if not c.key))
+                tried[part.id] = inputs.by_id.get(part.id, part)
+    new = with_keys(open_model.model, catalog.keys, (c for c in tried.values() if not c.key))
     merged = {**tried, **{c.id: c for c in new}}
     whole = {one.contender.cover[0].id for one in in_one}
-    _keep(open_model, menu, [c for c in merged.values() if c.id in whole], costs)
-    added = [c for c in merged.values() if c.id not in data.by_id]
-    return data.with_candidates([*data.candidates, *added], data.costs.with_isolated(costs))
+    _keep(open_model, catalog, [c for c in merged.values() if c.id in whole], costs)
+    added = [c for c in merged.values() if c.id not in inputs.by_id]
+    return inputs.with_candidates([*inputs.candidates, *added], inputs.costs.with_isolated(costs))
 
 
 def replaces(us: float, known: Cost, is_whole: bool) -> bool:
@@ -253,7 +260,10 @@ def _cost(outcome: ContenderResult, us: float, is_whole: bool) -> Cost:
 
 
 def _keep(
-    open_model: OpenModel, menu: Menu, whole: Sequence[Candidate], costs: dict[str, Cost]
+    open_model: OpenModel,
+    catalog: CandidateCatalog,
+    whole: Sequence[Candidate],
+    costs: dict[str, Cost],
 ) -> None:
     """Store what whole models took, so that a later run rests on the same costs."""
     # Measuring reports a store that cannot be written; the answer stands.
@@ -264,8 +274,8 @@ def _keep(
                 cost=costs[c.id],
                 label=c.label,
                 instance=c.instance,
-                device=menu.device_text,
-                versions={c.instance.toolchain: menu.versions.get(c.instance.toolchain, "")},
+                device=catalog.device_text,
+                versions={c.instance.toolchain: catalog.versions.get(c.instance.toolchain, "")},
                 model=open_model.model.record.sha256,
             )
             for c in whole

@@ -34,7 +34,7 @@ Cover: TypeAlias = tuple[Candidate, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProblemData:
+class SearchInputs:
     """Candidates with their costs, and everything else that a run's search problem is made of."""
 
     graph: GraphRecord
@@ -51,19 +51,19 @@ class ProblemData:
         """Return the candidates by id."""
         return {candidate.id: candidate for candidate in self.candidates}
 
-    def with_costs(self, costs: CostTable) -> ProblemData:
+    def with_costs(self, costs: CostTable) -> SearchInputs:
         """Return the same with another cost table."""
         return replace(self, costs=costs)
 
-    def with_candidates(self, candidates: Iterable[Candidate], costs: CostTable) -> ProblemData:
+    def with_candidates(self, candidates: Iterable[Candidate], costs: CostTable) -> SearchInputs:
         """Return the same with other candidates and the costs of these."""
         return replace(self, candidates=tuple(candidates), costs=costs)
 
-    def with_constants(self, constants: Mapping[str, float]) -> ProblemData:
+    def with_constants(self, constants: Mapping[str, float]) -> SearchInputs:
         """Return the same with further constants, or other values of some."""
         return replace(self, constants={**self.constants, **constants})
 
-    def at_equal_costs(self) -> ProblemData:
+    def at_equal_costs(self) -> SearchInputs:
         """Return what can be searched before anything is measured.
 
         Every partition costs the same, so that a cover with the fewest of them costs least; invalid
@@ -113,8 +113,8 @@ class ProblemData:
         It has an estimate where all of its candidates were measured.
 
         Args:
-            cover: Its candidates, in the order in which they run. Those that are not among the
-                data's have no cost.
+            cover: Its candidates, in the order in which they run. Those that are not among
+                ``candidates`` have no cost.
         """
         parts = {c.id: self.by_id.get(c.id, c) for c in cover}
         # Why a partition is on its device is seen from what could run elsewhere.

@@ -1,4 +1,4 @@
-"""The menu of a run: the toolchain instances to choose from and their candidates."""
+"""The catalog of a run: the toolchain instances to choose from and their candidates."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Probing:
 
 
 @dataclass(frozen=True)
-class Menu:
+class CandidateCatalog:
     """What can be chosen from, for one set of settings."""
 
     states: tuple[ToolchainState, ...]
@@ -152,7 +152,7 @@ class Menu:
 
     @property
     def update(self) -> RunUpdate:
-        """Return the menu as it is handed to the listener of a run."""
+        """Return the catalog as it is handed to the listener of a run."""
         return RunUpdate(
             candidates=records_of(self.candidates, self.costs),
             without_candidates={
@@ -189,14 +189,14 @@ def check_names(settings: RunSettings) -> None:
             raise UsageError(f"there is no toolchain {name!r}; known are {', '.join(known)}")
 
 
-def make_menu(
+def make_catalog(
     model: ImportedModel,
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...] = (),
     probing: Probing | None = None,
     faults: FaultTracker | None = None,
-) -> Menu:
+) -> CandidateCatalog:
     """Enumerate the candidates of a model for a run's settings.
 
     Args:
@@ -214,7 +214,7 @@ def make_menu(
     faults = faults or FaultTracker()
     while True:
         try:
-            return _menu(model, settings, target, on_host, probing or Probing(), faults)
+            return _catalog(model, settings, target, on_host, probing or Probing(), faults)
         except ToolchainFault as fault:
             if fault.toolchain in faults.left_out:
                 raise
@@ -222,15 +222,15 @@ def make_menu(
             faults.leave_out(fault.toolchain, str(fault))
 
 
-def _menu(
+def _catalog(
     model: ImportedModel,
     settings: RunSettings,
     target: TargetChoice,
     on_host: tuple[int, ...],
     probing: Probing,
     faults: FaultTracker,
-) -> Menu:
-    """Enumerate the candidates, with the toolchains that were not left out; see ``make_menu``."""
+) -> CandidateCatalog:
+    """Enumerate the candidates of the toolchains that were not left out."""
     graph = model.graph
     states = [_in_this_run(state, faults) for state in _states(settings, target, probing)]
     by_name = {state.name: state for state in states}
@@ -257,7 +257,7 @@ def _menu(
         raise ToolchainError(f"no toolchain is available on this machine ({reasons})")
     keys = _key_context(states, target)
     candidates = with_keys(model, keys, enumerate_candidates(graph, sources))
-    return Menu(
+    return CandidateCatalog(
         states=tuple(states),
         sources=tuple(sources),
         candidates=candidates,
