@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import json
 import os
 import subprocess
 import sys
@@ -19,6 +21,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.runtime import builder, python_host
 from tests.device_codegen.cuda_plans import model_of, normal
 
 pytestmark = [
@@ -136,3 +139,24 @@ def test_cudnn_finds_its_parts_beside_the_runtime(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) >= 90000
+
+
+def test_a_session_on_a_device_is_given_the_stream_and_addresses(tmp_path: Path) -> None:
+    import tvm_ffi
+
+    session = tmp_path / "session.py"
+    session.write_text(
+        "def open_model(engine, threads, options):\n"
+        "    return lambda stream, addresses: f'{engine} {stream} {addresses}'\n"
+    )
+    python_host.register("a_test", session)
+    opener = python_host.opener_name("a_test")
+    kind: Any = {"shape": [2], "dtype": "float32"}
+    plan: Any = {"library": "TensorRT", "opener": opener, "options": {}, "threads": 1}
+    text = json.dumps({**plan, "on_device": True, "inputs": [kind], "outputs": [kind]})
+    run = tvm_ffi.get_global_func(opener)(text, b"engine")
+    assert run(None, ctypes.c_void_p(64), ctypes.c_void_p(128)) == "b'engine' 0 [64, 128]"
+    create = tvm_ffi.get_global_func(f"{builder.load(get('tensorrt').source())}.create")
+    module = create("part", text, b"engine")
+    with pytest.raises(Exception, match="not on the CUDA device"):
+        module["part"](np.zeros(2, "float32"), np.zeros(2, "float32"))

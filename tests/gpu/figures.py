@@ -51,7 +51,7 @@ def missing() -> Iterator[str]:
         yield f"a device: {reason}"
     for name in all_names():
         toolchain = get(name)
-        if "cuda" in toolchain.about.targets and name != "tensorrt":
+        if "cuda" in toolchain.about.targets:
             try:
                 getattr(toolchain, "source", lambda: None)()
             except ToolchainError as error:

@@ -36,7 +36,6 @@ def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
     assert len(TvmToolchain().instances(Target.cuda("sm_60"), FLOAT16)) == 1
 
 
-# TensorRT's depend on its library: tests/device_codegen/test_toolchain_tensorrt.py.
 @pytest.mark.parametrize("name", ["cublas", "cudnn"])
 @pytest.mark.parametrize("precision", [TF32, FLOAT16, BFLOAT16])
 def test_every_toolchain_offers_float32_beside_what_the_run_admits(

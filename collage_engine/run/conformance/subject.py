@@ -27,8 +27,8 @@ from collage_engine.toolchains.base import Function, Toolchain
 TOLERANCE = TOLERANCES[FLOAT32]
 """Largest ``max|y−r| / max|r|`` of a float32 candidate of these models."""
 ARCHITECTURE = "sm_86"
-"""What is asked for where a toolchain compiles for NVIDIA devices only: the first architecture for
-which all of ours do, since CUTLASS begins with sm_80, which TensorRT-RTX is not for."""
+"""What is asked for where a toolchain compiles for NVIDIA devices only: an architecture for which
+all of ours do, since CUTLASS begins with sm_80."""
 MOST_COMPILED = 12
 """Candidates of a model that are compiled and run, evenly spread over those that are proposed;
 chosen: some toolchains take a second for each."""

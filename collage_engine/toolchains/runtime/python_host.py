@@ -49,7 +49,8 @@ def register(toolchain: str, session_file: Path) -> None:
     Args:
         toolchain: The toolchain's name.
         session_file: A Python file with a function ``open_model(model, threads, options)``, which
-            returns a function that takes the inputs as a list of arrays and returns the outputs.
+            returns a function that takes the inputs as a list of arrays and returns the outputs;
+            where the plan says ``on_device``, one of a CUDA stream and the addresses of both.
 
     Raises:
         ImportError: The file needs a package that is not installed.
@@ -61,6 +62,8 @@ def register(toolchain: str, session_file: Path) -> None:
     def open_partition(plan_text: Any, data: Any) -> Callable[..., None]:
         plan = json.loads(str(plan_text))
         run = open_model(bytes(data), plan["threads"], plan["options"])
+        if plan.get("on_device"):
+            return lambda *pointers: run(_address(pointers[0]), [*map(_address, pointers[1:])])
         specs = plan["inputs"] + plan["outputs"]
         inputs = len(plan["inputs"])
 

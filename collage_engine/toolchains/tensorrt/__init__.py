@@ -1,1 +1,1 @@
-"""Makes TensorRT and TensorRT-RTX one toolchain."""
+"""Makes TensorRT a toolchain."""

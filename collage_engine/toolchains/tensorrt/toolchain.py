@@ -1,54 +1,45 @@
-"""Runs engines that TensorRT or TensorRT-RTX builds from sub-graphs of any size."""
+"""Runs engines that TensorRT builds from sub-graphs of any size."""
 
 from __future__ import annotations
 
-import hashlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
+from collage_engine.records.placement import Layer, Profile
 from collage_engine.records.precision import TF32, in_precision
 from collage_engine.records.toolchain import (
-    RuntimeLibrary,
     Target,
     ToolchainAbout,
     ToolchainInstance,
     ToolchainState,
 )
+from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.builder import RuntimeSource
-from collage_engine.toolchains.runtime.cuda import (
-    SHARED,
-    cuda_includes,
-    cuda_runtime,
-    cudart_library,
-    device_state,
-)
-from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain, serialised
-from collage_engine.toolchains.tensorrt import library
-from collage_engine.toolchains.tensorrt.engine import TYPES, build_engine, parses
+from collage_engine.toolchains.runtime.cuda import device_state
+from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxSessionToolchain
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.placement import Profile
 
-PYTHON_PART = "collage_tensorrt.py"
-"""The name of python_runtime.py in an artifact."""
-_LAST: dict[str, Any] = {}
-"""The engine that was built last in this process, and of what (its instance and the SHA-256 of its
-ONNX model), so that a repeated request needs no second build."""
+LEAST = 10
+"""The first release whose networks may be strongly typed, and which reads int64 as it is
+(TensorRT's release notes)."""
 
 
-class TensorrtToolchain(OnnxFedToolchain):
-    """TensorRT 10 or 11 or TensorRT-RTX, whichever is installed, fed through its ONNX parser.
+class TensorrtToolchain(OnnxSessionToolchain):
+    """TensorRT, fed through its ONNX parser, on the device for which it builds its engines.
 
     Engines compute in the types of the model, and run through its Python interface, since no wheel
-    carries the C++ headers; an artifact then needs Python and says so. None has run on a device.
+    carries the C++ headers; an artifact then needs Python and says so. No device has run one: there
+    is here what the contract asks for, and nothing that makes it faster.
     """
 
     about = ToolchainAbout(
@@ -56,46 +47,34 @@ class TensorrtToolchain(OnnxFedToolchain):
         title="TensorRT",
         licence="LicenseRef-NVIDIA-TensorRT",
         targets=("cuda",),
-        install=library.INSTALL,
+        install="pip install tensorrt",
         colour="#8810ec",
         letters="TR",
         pattern="dense",
     )
-    types = frozenset(TYPES)
+    packages = ("tensorrt",)
+    types = ARRAY_TYPES - {"float64", "int16", "uint16", "uint32", "uint64"} | {"bfloat16"}
+    session = Path(__file__).with_name("session.py")
+    module = "tensorrt"
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""
-        return library.api().version
-
-    def source(self) -> RuntimeSource:
-        """Return the sources of its C++ runtime, and the libraries that it links."""
-        _, cudart = cuda_runtime()
-        return RuntimeSource(
-            toolchain=self.name,
-            main=Path(__file__).parent / "src" / "tensorrt_module.cc",
-            plan_version=1,
-            library_version="",
-            includes=cuda_includes(),
-            links=(cudart,),
-            shared=(SHARED,),
-            beside=(("libcudart.so.13", cudart),),
-        )
+        version = super().version()
+        if int(version.partition(".")[0]) < LEAST:
+            raise ToolchainError(f"TensorRT {version} is older than {LEAST}")
+        return version
 
     def probe(self) -> ToolchainState:
-        """Find out whether TensorRT, or TensorRT-RTX, can be used on this machine.
+        """Implement ``Toolchain.probe``: without a device TensorRT builds nothing."""
+        state = device_state(self, self._reason_against)
+        return msgspec.structs.replace(state, builds=state.available)
 
-        Without a device only TensorRT-RTX builds engines; TensorRT times them on the device.
-        """
-        state = device_state(self, library.reason_against_architecture)
-        if state.available or not state.builds:
-            return state
-        trt_api = library.api()
-        after = (
-            f"; TensorRT-RTX builds for {', '.join(trt_api.architectures())}"
-            if trt_api.rtx
-            else ", and TensorRT builds an engine only on the device that runs it"
-        )
-        return msgspec.structs.replace(state, reason=f"{state.reason}{after}", builds=trt_api.rtx)
+    def _reason_against(self, architecture: str) -> str | None:
+        """Return why engines cannot be built here for an architecture; None where they can."""
+        self.check("")
+        if generation(cuda_probe().devices[0].architecture) == generation(architecture):
+            return None
+        return "TensorRT builds an engine only on the device that runs it"
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
@@ -108,59 +87,56 @@ class TensorrtToolchain(OnnxFedToolchain):
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
-        if instance.architecture:
-            reason = library.reason_against_architecture(instance.architecture)
-            if reason is not None:
-                return reason
-        from onnx import defs
+        reason = super().supports(graph, index, instance)
+        if reason is None and cuda_probe().devices:
+            from collage_engine.toolchains.tensorrt.session import parses
 
-        title = onnx_type(graph.nodes[index].op)
-        if defs.has(title) and not parses(title):
-            return f"TensorRT's parser knows no {title}"
-        return super().supports(graph, index, instance)
+            title = onnx_type(graph.nodes[index].op)
+            reason = self._reason_against(instance.architecture)
+            if reason is None and not parses(title):
+                return f"TensorRT's parser knows no {title}"
+        return reason
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
-        """Return the program and the engine of a function.
+        """Return the plan of a function, and its engine."""
+        from collage_engine.toolchains.tensorrt.session import build_engine
 
-        The engine that was asked for last is kept, since a candidate is measured in several copies
-        and building takes seconds.
-        """
-        from collage_engine.model.onnx_external import with_own_weights
-
-        data = serialised(with_own_weights(model))
-        key = function.instance, hashlib.sha256(data).digest()
-        if _LAST.get("key") != key:
-            _LAST.clear()
-            _LAST.update(built=self._build(function, data), key=key)
-        plan, weights = _LAST["built"]
-        return dict(plan), weights
-
-    def _build(self, function: Function, data: bytes) -> tuple[dict[str, Any], bytes]:
-        engine = build_engine(
-            data,
-            [function.input_type(index).dtype for index in function.inputs],
-            [function.output_type(index).dtype for index in function.outputs],
-            function.instance.architecture,
-            function.instance.precision == TF32,
-        )
-        return {**engine.about, "engine_bytes": len(engine.plan)}, engine.plan
-
-    def create(self, symbol: str, plan: dict[str, Any], weights: bytes) -> Any:
-        """Implement ``CppToolchain.create``."""
-        from collage_engine.toolchains.tensorrt import python_runtime
-
-        python_runtime.register()
-        return super().create(symbol, plan, weights)
+        plan, data = super().plan_of(function, model)
+        try:
+            engine = build_engine(data, function.instance.precision == TF32)
+        except RuntimeError as error:
+            raise ToolchainError(str(error)) from error
+        return {**plan, "on_device": True}, engine
 
     def read_profile(self, content: Any) -> Profile | None:
-        """Implement ``capabilities.ReadsProfiles``."""
-        from collage_engine.toolchains.tensorrt.engine import read_profile
+        """Implement ``capabilities.ReadsProfiles``: the layers of a file of trtexec."""
+        entries = content.get("Layers") if isinstance(content, dict) else content
+        layers = [
+            _layer(entry)
+            for entry in (entries if isinstance(entries, list) else ())
+            if isinstance(entry, dict) and ("Name" in entry or "averageMs" in entry)
+        ]
+        return Profile(toolchain="tensorrt", layers=tuple(layers)) if layers else None
 
-        return read_profile(content)
 
-    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the file that opens engines from Python, CUDA's runtime and its own."""
-        file = Path(__file__).parent / "python_runtime.py"
-        part = self.carried(file, PYTHON_PART, "Apache-2.0")
-        part = msgspec.structs.replace(part, python=library.api().module)
-        return part, cudart_library(self.name), self.own_library()
+ONNX_NAME = re.compile(r"\[ONNX Layer: ([^\]]+)\]")
+INSERTED = ("Reformatting CopyNode", "Reformat")
+
+
+def _layer(about: dict[str, Any]) -> Layer:
+    name = str(about.get("Name", about.get("name", "")))
+    took = about.get("medianMs", about.get("averageMs"))
+    # "conv1 + PWN(relu1)", "{ForeignNode[a...b]}"; metadata name every node
+    names = ONNX_NAME.findall(str(about.get("Metadata", "")))
+    for part in () if names else re.split(r" \+ |\.\.\.|\|\|", name):
+        names.append(re.sub(r"^(\{ForeignNode\[|\w+\()|[)\]}]+$", "", part.strip()))
+    kind = str(about.get("LayerType", "layer"))
+    inserted = name.startswith(INSERTED) or kind == "Reformat"
+    return Layer(
+        name=name,
+        kind="Reformat" if inserted else kind,
+        us=float(took) * 1e3 if took is not None else None,
+        nodes=() if inserted else tuple(dict.fromkeys(names)),
+        absorbs="before" if "ForeignNode" in name else "nothing",
+        kernel=str(about.get("TacticName", "")),
+    )

@@ -2,7 +2,9 @@
 //
 // A program that loads such a module runs runtime/python_host.py first, which registers the function that
 // opens a partition from its plan and data. It returns a function of the addresses of the inputs
-// and outputs.
+// and outputs; on a CUDA device ("on_device" of the plan), of the caller's stream and them.
+#include <tvm/ffi/extra/c_env_api.h>
+
 #include "collage_module.h"
 
 namespace collage {
@@ -16,6 +18,7 @@ class PythonModule final : public PlanModule {
     json::Object plan = ParseObject(plan_text, "the plan");
     library_ = GetString(plan, "library");
     threads_ = Get<int64_t>(plan, "threads");
+    on_device_ = Has(plan, "on_device");
     auto open = ffi::Function::GetGlobal(GetString(plan, "opener"));
     if (!open.has_value()) {
       TVM_FFI_THROW(RuntimeError) << symbol << " runs through " << library_
@@ -28,11 +31,14 @@ class PythonModule final : public PlanModule {
  protected:
   void Execute() final {
     std::vector<ffi::AnyView> arguments;
-    arguments.reserve(pointers().size());
+    arguments.reserve(pointers().size() + 1);
+    if (on_device_) arguments.emplace_back(TVMFFIEnvGetStream(kDLCUDA, 0));
     for (void* pointer : pointers()) arguments.emplace_back(pointer);
     ffi::Any result;
     run_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
   }
+
+  DLDeviceType device_type() const final { return on_device_ ? kDLCUDA : kDLCPU; }
 
   std::string Describe() const final {
     json::Object out;
@@ -48,6 +54,7 @@ class PythonModule final : public PlanModule {
   ffi::Function run_;
   std::string library_;
   int64_t threads_ = 1;
+  bool on_device_ = false;
 };
 
 }  // namespace
