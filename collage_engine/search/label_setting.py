@@ -152,7 +152,7 @@ Path = tuple["Path | None", int]
 DOMINANCE_COMPARISONS = 12
 """Labels that a new one is compared with (a count), the cheapest first, which dominate most; more
 comparisons cost more time than the labels that they drop. Chosen; its effect on time and states is
-seen with ``python -m tests.benchmarks.bench_search``."""
+seen with ``bench_search`` of commit ``4a516527``."""
 CHECK_EVERY = 256
 """States after which work and time are checked, and labels of one state after which the time is
 checked within it too (a count; chosen)."""

@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 
 EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
 """Steps of label setting, and such steps per node of the graph, beyond which the integer program
-takes over: about five seconds, and about a millisecond per node. Measured with ``python -m
-tests.benchmarks.bench_search``."""
+takes over: about five seconds, and about a millisecond per node. Measured with
+``bench_search`` of commit ``4a516527``."""
 STEPS_PER_MOVE = 5
 """Steps that a move of the state space counts for while it is explored (chosen so that exploring
 takes about as long as the label setting may)."""
 WIDE_STATES = 45.0
 """Estimated states for each node from which on label setting is not even tried. Measured with
-``python -m tests.benchmarks.bench_search``: dense blocks have 39 and take it a second, NASNet has
+``bench_search`` of commit ``4a516527``: dense blocks have 39 and take it a second, NASNet has
 50 and takes the integer program half as long; twenty models have 4 to 17."""
 
 

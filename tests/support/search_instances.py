@@ -137,6 +137,33 @@ def random_problem(seed: int, *, nodes: int = 7, cyclic: bool = False) -> dict[s
     return problem
 
 
+def lanes_problem(count: int, lanes: int = 1, toolchains: str = "abcd") -> dict[str, Any]:
+    """Return a problem on lanes that exchange values with their neighbours at every step.
+
+    One lane is a chain; the state space grows with the power of the lanes. Every node has a
+    candidate for each toolchain, and joined with a user one more.
+    """
+    rng = random.Random(count)
+    inputs = [
+        sorted({n - lanes, n - n % lanes - lanes + (n + 1) % lanes}) if n >= lanes else []
+        for n in range(count)
+    ]
+    pairs = [[producer, n] for n in range(count) for producer in inputs[n]]
+    sets = [([n], name) for n in range(count) for name in toolchains]
+    sets += [(pair, rng.choice(toolchains)) for pair in pairs]
+    return {
+        "nodes": [{"id": n, "inputs": inputs[n]} for n in range(count)],
+        "candidates": [
+            {"id": i, "nodes": nodes, "toolchain": name, "cost_us": rng.uniform(4.0, 9.0)}
+            for i, (nodes, name) in enumerate(sets)
+        ],
+        "transitions": {
+            "launch_us": 1.5,
+            "pairs": [[a, b, rng.uniform(0.5, 4.0)] for a in toolchains for b in toolchains],
+        },
+    }
+
+
 def _random_pin(
     rng: random.Random,
     ids: list[int],

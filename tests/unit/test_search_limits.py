@@ -17,8 +17,7 @@ from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
-from tests.support.search_graphs import SHAPES, problem_on
-from tests.support.search_instances import BruteForce, random_problem
+from tests.support.search_instances import BruteForce, lanes_problem, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_regrets
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
@@ -208,7 +207,7 @@ def test_conflicts_are_minimal_really_infeasible_and_all_named(block: int) -> No
 
 def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> None:
     """Null means that no cover contains a candidate; so a chosen one never has it."""
-    data = problem_on(SHAPES["residual"](60), seed=7)
+    data = lanes_problem(60, 2)
     data["constraints"] = {"max_runtimes": 2}
     problem = problem_from(data)
     search = Search(problem)
