@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -22,8 +21,6 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[2]
 LOADER = ROOT / "collage_engine" / "artifact" / "loader" / "run_artifact.py"
 Call = Callable[[], Any]
-NCNN_FILES = ("pnnxparam", "pnnxbin", "pnnxpy", "pnnxonnx", "ncnnparam", "ncnnbin", "ncnnpy")
-"""What pnnx writes, as it calls them."""
 Opened = tuple[Call, Callable[[], list[np.ndarray]], str]
 """The bound call, what it computed, and the runtime's version."""
 
@@ -94,94 +91,10 @@ def open_openvino(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened
     )
 
 
-def converted(spec: dict[str, Any], *command: str) -> None:
-    """Have a tool that is installed beside this interpreter convert the model."""
-    tool = Path(sys.executable).with_name(command[0])
-    Path(spec["folder"]).mkdir(exist_ok=True)
-    done = subprocess.run([tool, *command[1:]], capture_output=True, text=True, cwd=spec["folder"])
-    if done.returncode:
-        raise RuntimeError(f"{command[0]} cannot convert the model (status {done.returncode})")
-
-
-def open_ncnn(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """The network that pnnx makes, in float32; its values have no axis for the batch of one."""
-    import ncnn
-
-    stem = f"{spec['folder']}/{Path(spec['model']).stem}"
-    if not Path(f"{stem}.ncnn.bin").exists():
-        kinds = {"float32": "f32", "int64": "i64", "int32": "i32", "bool": "i8"}
-        taken = ",".join(
-            f"{list(x.shape)}{kinds[str(x.dtype)]}".replace(" ", "") for x in inputs.values()
-        )
-        files = [f"{kind}={stem}.{kind[:4]}.{kind[4:]}" for kind in NCNN_FILES]
-        converted(spec, "pnnx", spec["model"], f"inputshape={taken}", "fp16=0", *files)
-    net = ncnn.Net()
-    net.opt.num_threads = spec["threads"]
-    net.opt.use_fp16_packed = net.opt.use_fp16_storage = net.opt.use_fp16_arithmetic = False
-    if net.load_param(f"{stem}.ncnn.param") or net.load_model(f"{stem}.ncnn.bin"):
-        raise RuntimeError("ncnn cannot read what pnnx made of the model")
-    given = []
-    for x in inputs.values():
-        x = np.ascontiguousarray(x[0] if x.ndim > 1 and x.shape[0] == 1 else x)
-        given.append(ncnn.Mat(x.astype(np.int32) if x.dtype == np.int64 else x).clone())
-    truth = read_npz(spec["outputs"])
-    shapes = [truth[name].shape for name in spec["output_names"]]
-
-    def call() -> list[Any]:
-        extractor = net.create_extractor()
-        for number, x in enumerate(given):
-            extractor.input(f"in{number}", x)
-        found = [extractor.extract(f"out{number}") for number in range(len(shapes))]
-        if any(status for status, _ in found):
-            raise RuntimeError("ncnn cannot run what pnnx made of the model")
-        return [y for _, y in found]
-
-    def outputs() -> list[np.ndarray]:
-        return [np.array(y).reshape(shape) for y, shape in zip(call(), shapes, strict=True)]
-
-    return call, outputs, ncnn.__version__
-
-
-def open_mnn(spec: dict[str, Any], inputs: dict[str, np.ndarray]) -> Opened:
-    """The model that mnnconvert makes, a session in float32, inputs set once."""
-    import MNN
-
-    file = f"{spec['folder']}/{Path(spec['model']).stem}.mnn"
-    if not Path(file).exists():
-        names = ("--modelFile", spec["model"], "--MNNModel", file)
-        converted(spec, "mnnconvert", "-f", "ONNX", *names, "--bizCode", "peers")
-    interpreter = MNN.Interpreter(file)
-    options = {"backend": "CPU", "precision": "high", "numThread": spec["threads"]}
-    session = interpreter.createSession(options)
-    for name, x in inputs.items():
-        narrow = np.ascontiguousarray(x.astype(np.int32) if x.dtype == np.int64 else x)
-        kind = MNN.Halide_Type_Int if narrow.dtype == np.int32 else MNN.Halide_Type_Float
-        taken = interpreter.getSessionInput(session, name)
-        interpreter.resizeTensor(taken, narrow.shape)
-        interpreter.resizeSession(session)
-        taken.copyFrom(MNN.Tensor(narrow.shape, kind, narrow, MNN.Tensor_DimensionType_Caffe))
-    truth = read_npz(spec["outputs"])
-
-    def outputs() -> list[np.ndarray]:
-        found = []
-        for name in spec["output_names"]:
-            given = interpreter.getSessionOutput(session, name)
-            held = np.zeros(truth[name].shape, np.float32)
-            kind = MNN.Halide_Type_Float
-            host = MNN.Tensor(held.shape, kind, held, MNN.Tensor_DimensionType_Caffe)
-            given.copyToHostTensor(host)
-            found.append(np.array(host.getNumpyData()).reshape(held.shape))
-        return found
-
-    return lambda: interpreter.runSession(session), outputs, MNN.version()
-
-
 OPEN = {
     "artifact": open_artifact,
     "onnxruntime": open_onnxruntime,
     "openvino": open_openvino,
-    "ncnn": open_ncnn,
-    "mnn": open_mnn,
 }
 
 

@@ -1,20 +1,16 @@
-"""The processes of the benchmark against other runtimes, and the load that is not theirs."""
+"""The processes of the benchmark against other runtimes."""
 
 from __future__ import annotations
 
 import json
-import math
 import os
 import select
 import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 CHILD = Path(__file__).with_name("peers_child.py")
 TIMEOUT_S = 600.0
@@ -40,7 +36,7 @@ class Peer:
             if not name.startswith(("OMP_", "GOMP_", "KMP_", "TVM_", "MKL_", "OPENBLAS_"))
         }
         self._process = subprocess.Popen(
-            [spec.get("python") or sys.executable, str(CHILD), described.name],
+            [sys.executable, str(CHILD), described.name],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -54,10 +50,6 @@ class Peer:
             raise
         self.version = str(opened["version"])
         self.error = float(opened["error"])
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
@@ -101,36 +93,3 @@ def artifact_spec(folder: Path) -> dict[str, Any]:
         "outputs": str(folder / "sample_output.npz"),
         "output_names": [about["name"] for about in manifest["outputs"]],
     }
-
-
-class Load:
-    """How many cores work that is not ours kept busy, between two moments."""
-
-    def __init__(self) -> None:
-        self._pids: list[int] = []
-        self._began = (0.0, 0.0, 0.0)
-
-    def start(self, pids: list[int]) -> None:
-        self._pids = [os.getpid(), *pids]
-        self._began = (time.monotonic(), self._busy(), self._ours())
-
-    def others(self) -> float:
-        """Cores, on average since ``start``; 0 where the system does not say."""
-        began, busy, ours = self._began
-        passed = time.monotonic() - began
-        used = (self._busy() - busy) - (self._ours() - ours)
-        return max(0.0, used / passed) if passed > 0 and math.isfinite(used) else 0.0
-
-    def _busy(self) -> float:
-        times = psutil.cpu_times()
-        return sum(
-            getattr(times, kind, 0.0)
-            for kind in ("user", "nice", "system", "irq", "softirq", "steal")
-        )
-
-    def _ours(self) -> float:
-        total = 0.0
-        for pid in self._pids:
-            times = psutil.Process(pid).cpu_times()
-            total += times.user + times.system
-        return total

@@ -13,7 +13,6 @@ from onnx import ModelProto, numpy_helper
 
 from tests.zoo import opaque as zoo_opaque
 from tests.zoo import quantized as zoo_quantized
-from tests.zoo import real as zoo_real
 from tests.zoo import small as zoo_small
 from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
@@ -114,36 +113,17 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "outputs": zoo_small.outputs,
     "tiny": zoo_small.tiny,
     "leftovers": zoo_small.leftovers,
-    "bert_small": zoo_real.bert_small,
-    "gpt2_small": zoo_real.gpt2_small,
-    "vit_b_block": zoo_real.vit_b_block,
-    "unet_brain": zoo_real.unet_brain,
-    "se_resnet50": zoo_real.se_resnet50,
-    "resnet_block": zoo_real.resnet_block,
     "tagger": zoo_opaque.tagger,
     "control_flow": zoo_opaque.control_flow,
     "contrib": zoo_opaque.contrib,
     "detector": zoo_opaque.detector,
-    "resnet_block_int8": zoo_real.resnet_block_int8,
 }
 """Every model by name; arguments where its builder takes some."""
-
-REAL = (
-    "mobilenet_v2",
-    "bert_small",
-    "gpt2_small",
-    "vit_b_block",
-    "unet_brain",
-    "se_resnet50",
-    "resnet_block",
-    "resnet_block_int8",
-)
-"""Those of published size, beside onnx's."""
 
 OPAQUE = ("tagger", "control_flow", "contrib", "detector")
 """Those with operators that Relax lacks."""
 
-SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in (*REAL, *OPAQUE))
+SMALL = tuple(n for n in ZOO if not n.startswith("light_") and n not in ("mobilenet_v2", *OPAQUE))
 """Those that import in well under a second."""
 
 SHAPES: dict[str, dict[str, tuple[int, ...]]] = {

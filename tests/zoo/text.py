@@ -102,12 +102,8 @@ def gpt2(
     hidden: int = 64,
     heads: int = 4,
     vocabulary: int = 500,
-    head: bool = True,
 ) -> ModelProto:
-    """GPT-2-like decoder (Radford 2019): fused qkv and Split, causal mask, tied head.
-
-    Without ``head``: its first layers, whose values go on to the next.
-    """
+    """GPT-2-like decoder (Radford 2019): fused qkv and Split, causal mask, tied head."""
     net = Net("gpt2", seed=12)
     width = hidden // heads
     ids = net.input("input_ids", [1, length], "int64")
@@ -132,9 +128,6 @@ def gpt2(
         x = net.op("Add", x, net.dense(y, hidden, hidden))
         y = _gelu_tanh(net, net.dense(net.layer_norm(x, hidden), hidden, 4 * hidden))
         x = net.op("Add", x, net.dense(y, 4 * hidden, hidden))
-    if not head:
-        net.output(x)
-        return net.model()
     x = net.layer_norm(x, hidden)
     net.output(net.op("MatMul", x, net.op("Transpose", table, perm=[1, 0])))
     return net.model()
