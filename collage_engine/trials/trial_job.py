@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -212,15 +211,8 @@ class TrialJob:
         self._note_other(sample)
         return _worst_of(errors)
 
-    def _bound_call(self, model: Model) -> Callable[[], Any]:
-        """Return what runs a model on the sample; it returns once a device is done, too."""
-        tensors = model.bind(self._sample)
-        if self._threads:
-            return partial(model.main, *tensors)  # a call less in what is timed
-        return partial(model.invoke, tensors)
-
     def _round(self, request: RunRound) -> list[float]:
-        """Run one round and return the seconds of its calls.
+        """Run one round and return the seconds of its calls, as a user makes them.
 
         ``timing.child`` says what is part of these. Several instances give one number: the seconds
         per call of all of them together.
@@ -234,7 +226,7 @@ class TrialJob:
             return [taken_by_all]
         if self._model is None:
             raise ToolchainError("the placement was not opened")
-        call = self._bound_call(self._model)
+        call = self._model.user_call(self._sample)
         clock = time.perf_counter
         begin = clock()
         end = begin + request.warm_s
@@ -298,7 +290,8 @@ class TrialJob:
             truth = _values(request.sample, "outputs", request.outputs)
             expected = [truth[name] for name, _ in request.outputs]
             assert self._model is not None
-            results = with_texts(self._model.arrays(kept[0]))
+            on_host = self._threads > 0
+            results = with_texts(kept[0] if on_host else self._model.arrays(kept[0]))
         elif self._other is not None:
             inputs, expected = self._other
             results = self._on(inputs)
@@ -317,7 +310,7 @@ class TrialJob:
         assert self._pool is not None
 
         def work(model: Model) -> float:
-            clock, call = time.perf_counter, self._bound_call(model)
+            clock, call = time.perf_counter, model.user_call(self._sample)
             call()
             begin, count = clock(), 0
             while not count or clock() - begin < request.seconds:
@@ -336,7 +329,8 @@ class TrialJob:
         model = self._model
         if model is None or self._threads == 0:
             return PlacementProfile()
-        times = time_kernels(model, self._bound_call(model), request.runs)
+        bound = model.bind(self._sample)
+        times = time_kernels(model, lambda: model.invoke(bound), request.runs)
         runtimes = model.library.imports if request.inside else []
         own = [module for module in runtimes if module.implements_function(LAYERS)]
         answers = [module.get_function(LAYERS) for module in own]
