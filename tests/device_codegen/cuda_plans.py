@@ -43,6 +43,13 @@ def model_of(inputs: str, nodes: str, **weights: Ints | np.ndarray) -> ImportedM
     return import_onnx(written(f"({inputs}) => (y) {{ {nodes} }}", arrays, opset=20))
 
 
+def plan_of(dialect: Dialect, model: ImportedModel) -> tuple[dict[str, Any], bytes]:
+    """Return a library's plan for a whole model, and its weights."""
+    graph = model.graph
+    inputs, outputs = graph.boundary(graph.everything)
+    return dialect.plan_of(graph, graph.everything, inputs, outputs, model.constant)
+
+
 def carried_out(
     dialect: Dialect,
     execute: Callable[[dict[str, Any], bytes, list[np.ndarray]], object],
@@ -51,7 +58,7 @@ def carried_out(
     """(a library's plan, what ``execute`` writes into the last argument, the model's own)."""
     graph = model.graph
     inputs, outputs = graph.boundary(graph.everything)
-    plan, weights = dialect.plan_of(graph, graph.everything, inputs, outputs, model.constant)
+    plan, weights = plan_of(dialect, model)
     values = model.random_inputs(0)
     names = dict(zip(graph.record.inputs, (name for name, _ in model.inputs), strict=True))
     kind = graph.values[outputs[0]].type

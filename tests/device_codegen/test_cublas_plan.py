@@ -52,15 +52,6 @@ CASES: dict[str, tuple[ImportedModel, int]] = {
         model_of("float[2,5,8] x", "p = MatMul(x, w) q = Add(b, p) y = Relu(q)", w=(8, 6), b=(6,)),
         1,
     ),
-    "residual before the activation": (
-        model_of(
-            "float[4,8] x, float[4,6] r",
-            "p = MatMul(x, w) q = Add(p, b) s = Add(q, r) y = Relu(s)",
-            w=(8, 6),
-            b=(6,),
-        ),
-        1,
-    ),
     "reshapes before the residual and before the activation": (
         model_of(
             "float[4,8] x, float[1,4,6] r",
@@ -88,21 +79,11 @@ CASES: dict[str, tuple[ImportedModel, int]] = {
         model_of("float[3,8,6] x", "y = MatMul(w, x)", w=(4, 8)),
         1,
     ),
-    "two products, the second adds the first": (
-        model_of(
-            "float[4,8] x", "p = MatMul(x, u) q = MatMul(x, w) y = Add(p, q)", u=(8, 6), w=(8, 6)
-        ),
-        2,
-    ),
     "a chain through scratch memory": (
         model_of(
             "float[4,8] x", "p = MatMul(x, u) q = Relu(p) y = MatMul(q, w)", u=(8, 10), w=(10, 6)
         ),
         2,
-    ),
-    "a vector": (
-        model_of("float[8] x", "y = MatMul(x, w)", w=(8, 6)),
-        1,
     ),
 }
 

@@ -49,7 +49,7 @@ from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.device_codegen.cuda_on_cpu.emulator import Emulated, headers, source_of
 from tests.device_codegen.cuda_plans import EXPORTED, model_of, normal
 from tests.engine.test_quantized import conv_net
-from tests.support.quantized_cases import composites, function_for, true_values
+from tests.support.quantized_cases import composites, function_for
 from tests.support.toolchain_cases import imported, whole
 from tests.zoo import quantized as zoo_quantized
 from tests.zoo.net import Net
@@ -57,7 +57,7 @@ from tests.zoo.net import Net
 TVM = TvmToolchain()
 SMALL = Tile(32, 32, 32, (4, 4))
 SMALL_F16 = Tile(32, 32, 64, (16, 16), "f16")
-TOLERANCES = {"float32": 1e-5, "float16": 1e-3, "bfloat16": 1e-2}
+TOLERANCES = {"float32": 1e-5, "float16": 1e-3}
 needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers here")
 needs_compiler = pytest.mark.skipif(not nvrtc(), reason="no CUDA compiler here")
 
@@ -96,13 +96,6 @@ def conv(
     return module_of(body, inputs, dtype)
 
 
-def deconv(dtype: str, x: tuple[int, ...], w: tuple[int, ...], **how: Any) -> tvm.IRModule:
-    def body(builder: Any, data: Any) -> Any:
-        return builder.emit(relax.op.nn.conv2d_transpose(data, weight(w, dtype), **how))
-
-    return module_of(body, {"x": x}, dtype)
-
-
 def dense(dtype: str, a: tuple[int, ...], b: tuple[int, ...]) -> tvm.IRModule:
     def body(builder: Any, x: Any, y: Any) -> Any:
         return builder.emit(relax.op.nn.gelu(builder.emit(relax.op.matmul(x, y))))
@@ -114,13 +107,12 @@ def lowered(
     monkeypatch: pytest.MonkeyPatch,
     module: tvm.IRModule,
     plan: ProductPlan | None,
-    precision: str = "float32",
     architecture: str = "sm_80",
 ) -> tvm.IRModule:
     """The module's kernels, products in tiles of this plan."""
     if plan is not None:
         monkeypatch.setattr(lowering, "Products", partial(Products, plans=lambda *_: plan))
-    return lower_module(module, architecture, precision)
+    return lower_module(module, architecture)
 
 
 def source_for(kernels: tvm.IRModule, rule: str, architecture: str) -> str:
@@ -203,41 +195,15 @@ CASES: dict[str, tuple[Any, str, ProductPlan | None]] = {
         "float32",
         ProductPlan(SMALL),
     ),
-    "3x3 with pads and a remainder, float16": (
-        lambda d: conv(d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1),
-        "float16",
-        ProductPlan(SMALL_F16),
-    ),
     "strided, groups, a batch, split": (
         lambda d: conv(d, (2, 16, 9, 9), (32, 8, 3, 3), strides=2, padding=1, groups=2),
         "float32",
         ProductPlan(SMALL, 2),
     ),
-    # What is bfloat16 is multiplied in float32.
-    "one axis, dilated": (
-        lambda d: conv(d, (1, 8, 40), (16, 8, 3), padding=2, dilation=2),
-        "bfloat16",
-        ProductPlan(SMALL),
-    ),
-    "transposed": (
-        lambda d: deconv(d, (1, 16, 5, 5), (16, 16, 4, 4), strides=2, padding=1),
-        "float32",
-        ProductPlan(SMALL),
-    ),
     "dense with a remainder, split": (
         lambda d: dense(d, (1, 35, 50), (50, 40)),
         "float32",
         ProductPlan(SMALL, 2),
-    ),
-    "batched": (
-        lambda d: dense(d, (2, 3, 16, 64), (3, 64, 32)),
-        "float16",
-        ProductPlan(SMALL_F16),
-    ),
-    "depthwise, a batch, vectors, tiles that overlap": (
-        lambda d: conv(d, (2, 16, 20, 72), (16, 1, 3, 3), padding=1, groups=16),
-        "float32",
-        None,
     ),
     "depthwise, strided, dilated, uneven pads": (
         lambda d: conv(
@@ -252,29 +218,17 @@ CASES: dict[str, tuple[Any, str, ProductPlan | None]] = {
         "float16",
         None,
     ),
-    "small groups": (
-        lambda d: conv(d, (1, 32, 14, 14), (32, 4, 3, 3), padding=1, groups=8, residual=True),
-        "float32",
-        None,
-    ),
-    "few rows, many channels": (
-        lambda d: conv(d, (1, 130, 12, 12), (3, 130, 3, 3), padding=1),
-        "float32",
-        None,
-    ),
 }
 """Makes the module for a type; the type; the plan of its products, where it has any."""
 
 
-def check(
-    monkeypatch: pytest.MonkeyPatch,
-    folder: Path,
-    case: Any,
-    dtype: str,
-    plan: ProductPlan | None,
-    precision: str = "float32",
+@needs_headers
+@pytest.mark.parametrize("name", CASES)
+def test_the_kernels_source_computes_what_the_operators_say(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Threads in either order, against TVM's own kernels for the processor, in float32."""
+    case, dtype, plan = CASES[name]
     plain = case("float32")
     random = np.random.default_rng(3)
     inputs = [
@@ -283,54 +237,17 @@ def check(
     ]
     machine = relax.VirtualMachine(tvm.compile(plain, "llvm"), tvm.cpu())
     truth = machine["main"](*map(tvm.runtime.tensor, inputs)).numpy()
-    emulated = Emulated(
-        lowered(monkeypatch, case(dtype), plan, precision), folder, str(headers() or "")
-    )
+    kernels = lowered(monkeypatch, case(dtype), plan)
+    emulated = Emulated(kernels, tmp_path, str(headers()))
     assert ("Direct" if plan is None else "Product") in emulated.rules
     for downwards in (False, True):
         result = emulated.run([a.astype(dtype) for a in inputs], downwards=downwards)
-        tolerance = TOLERANCES[dtype if precision == "float32" else precision]
-        assert difference(truth, result.astype(np.float32)) < tolerance
-
-
-@needs_headers
-@pytest.mark.parametrize("name", CASES)
-def test_the_kernels_source_computes_what_the_operators_say(
-    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    check(monkeypatch, tmp_path, *CASES[name])
-
-
-@needs_headers
-def test_float32_is_rounded_on_the_way_where_that_is_asked_for(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    plan = ProductPlan(SMALL_F16)
-    check(monkeypatch, tmp_path, pointwise, "float32", plan, precision="float16")
+        assert difference(truth, result.astype(np.float32)) < TOLERANCES[dtype]
 
 
 def pointwise(dtype: str) -> tvm.IRModule:
     """A 1x1 convolution whose rows are whole vectors."""
     return conv(dtype, (1, 64, 8, 8), (32, 64, 1, 1))
-
-
-@needs_headers
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-def test_a_mask_of_truth_values_behind_a_product(dtype: str, tmp_path: Path) -> None:
-    """TVM writes a vector of truth values as one of 16-bit numbers: none may be written."""
-    keep = np.tril(np.ones((1, 32, 32), bool))
-
-    def body(builder: Any, x: Any, y: Any) -> Any:
-        product = builder.emit(relax.op.matmul(x, y))
-        return builder.emit(relax.op.where(relax.const(keep), product, relax.const(-9.0, dtype)))
-
-    module = module_of(body, {"x": (1, 32, 32), "y": (1, 32, 32)}, dtype)
-    random = np.random.default_rng(3)
-    x, y = (random.standard_normal((1, 32, 32)).astype(dtype) for _ in range(2))
-    emulated = Emulated(lower_module(module, "sm_80"), tmp_path, str(headers()))
-    assert emulated.rules == ["Product"]
-    truth = np.where(keep, x.astype("float32") @ y.astype("float32"), -9.0)
-    assert np.abs(emulated.run([x, y]) - truth).max() < (2e-2 if dtype == "float16" else 1e-4)
 
 
 @needs_compiler
@@ -371,12 +288,6 @@ def test_products_left_in_float32_are_computed_so(monkeypatch: pytest.MonkeyPatc
     assert asked == [F16] * 3
 
 
-def dense_net(shape: tuple[int, ...], columns: int) -> ModelProto:
-    net = Net("dense", opset=13, seed=columns)
-    net.output(net.op("MatMul", net.input("x", list(shape)), net.weight(shape[-1], columns)))
-    return net.model()
-
-
 def lowered_composite(model: ModelProto, architecture: str = "sm_80") -> tuple[Any, Any, Any]:
     """The model, its composite as a function for the architecture, and the kernels."""
     net = imported(model)
@@ -384,33 +295,6 @@ def lowered_composite(model: ModelProto, architecture: str = "sm_80") -> tuple[A
     (instance,) = TVM.instances(Target.cuda(architecture), "float32")
     function = function_for(net, found.nodes, instance, "composite")
     return net, function, TVM.lower(function)
-
-
-@needs_headers
-@pytest.mark.parametrize(
-    ("model", "signed", "rule"),
-    [
-        pytest.param(conv_net((1, 20, 9, 7), 40, 3), False, "Product", id="3x3, a remainder"),
-        pytest.param(
-            conv_net((1, 16, 24, 24), 16, 3, group=16, stride=2), True, "Direct", id="depthwise"
-        ),
-        pytest.param(dense_net((1, 35, 50), 40), False, "Product", id="matmul"),
-    ],
-)
-def test_quantised_composites_are_right_to_one_step(
-    model: ModelProto, signed: bool, rule: str, tmp_path: Path
-) -> None:
-    net, function, module = lowered_composite(zoo_quantized.quantize(model, signed=signed))
-    random = np.random.default_rng(5)
-    feeds = {n: random.standard_normal(k.shape).astype(np.float32) for n, k in net.inputs}
-    truth = true_values(net, tmp_path / "truth", feeds)
-    emulated = Emulated(module, tmp_path, str(headers()))
-    assert emulated.rules == [rule]
-    (true,) = truth.outputs_of(function)
-    for downwards in (False, True):
-        result = emulated.run([np.array(v) for v in truth.inputs_of(function)], downwards=downwards)
-        apart = np.abs(result.astype(np.int32) - true.astype(np.int32))
-        assert apart.max() <= 1 and (apart > 0).mean() < 1e-2
 
 
 @needs_compiler
@@ -483,7 +367,7 @@ def test_what_surrounds_a_reduction_of_rows_is_one_kernel(name: str, tmp_path: P
     result = kernels.run([values[names[index]] for index in function.inputs])
     truth = original_outputs(model, values)["y"]
     np.testing.assert_allclose(result, truth, rtol=1e-2, atol=2e-3)
-    for architecture in ("sm_80", "sm_90a", "sm_100"):
+    for architecture in ("sm_80", "sm_90a", "sm_100") if nvrtc() else ():
         for kernel in lowered.functions.values():
             if isinstance(kernel, tirx.PrimFunc):
                 assert compile_cubin(source_of(kernel, architecture), architecture)

@@ -1,12 +1,7 @@
-"""CUTLASS plans, carried out in numpy: what the device is asked to do is what the model says."""
+"""CUTLASS plans: which steps the device is asked for; ``tests/gpu`` has their numbers."""
 
 from __future__ import annotations
 
-import math
-from functools import partial
-from typing import Any
-
-import numpy as np
 import pytest
 
 from collage_engine.model.importer import ImportedModel
@@ -14,66 +9,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.cutlass.rules import DIALECT
 from collage_engine.toolchains.registry import get
-from tests.device_codegen.cuda_plans import (
-    FlatMemory,
-    Ints,
-    carried_out,
-    convolved,
-    model_of,
-    normal,
-)
-
-
-class Machine(FlatMemory):
-    """Carries a plan out; results go into the last arguments."""
-
-    def __init__(self, plan: dict[str, Any], weights: bytes, arguments: list[np.ndarray]) -> None:
-        super().__init__(plan, weights, arguments)
-        for step in plan["steps"]:
-            getattr(self, step["op"])(step)
-
-    def finish(self, y: np.ndarray, s: dict[str, Any], at: int) -> None:
-        """Epilogue and store of rows of results, ``at`` elements into the result."""
-        y = y.astype(np.float32)
-        if "bias" in s:
-            y = y + self.flat(s["bias"], s["dtype"])[: y.shape[1]]
-        if "c" in s:
-            y = y + self.flat(s["c"], s["dtype"])[at : at + y.size].reshape(y.shape)
-        if s["epilogue"] == "relu":
-            y = np.maximum(y, 0)
-        elif s["epilogue"] == "silu":
-            y = y / (1 + np.exp(-y))
-        self.flat(s["d"], s["dtype"])[at : at + y.size] = y.reshape(-1)
-
-    def operand(self, s: dict[str, Any], name: str) -> np.ndarray:
-        """All of an operand."""
-        return self.flat(s[name], s["dtype"]).astype(np.float32)
-
-    def conv(self, s: dict[str, Any]) -> None:
-        images = (s["images"], s["height"], s["width"], s["channels"])
-        filters = (s["filters"], s["kernel_h"], s["kernel_w"], s["channels"])
-        x = self.operand(s, "a")[: math.prod(images)].reshape(images)
-        w = self.operand(s, "b")[: math.prod(filters)].reshape(filters)
-        # Behind the image is as much nothing as the result's size asks for.
-        pads = [s["pad_h"], s["pad_w"]]
-        for d, c in enumerate("hw"):
-            reach = (filters[1 + d] - 1) * s[f"dilation_{c}"] + 1
-            read = (s[f"out_{c}"] - 1) * s[f"stride_{c}"] + reach
-            pads.append(max(0, read - images[1 + d] - pads[d]))
-        y = convolved(
-            x.transpose(0, 3, 1, 2),
-            w.transpose(0, 3, 1, 2),
-            pads=pads,
-            strides=[s["stride_h"], s["stride_w"]],
-            dilations=[s["dilation_h"], s["dilation_w"]],
-        )[:, :, : s["out_h"], : s["out_w"]]
-        self.finish(y.transpose(0, 2, 3, 1).reshape(-1, s["filters"]), s, 0)
-
-    def transpose(self, s: dict[str, Any]) -> None:
-        shape = (s["batch"], s["rows"], s["columns"])
-        size = math.prod(shape)
-        given = self.flat(s["a"], s["dtype"])[:size].reshape(shape)
-        self.flat(s["d"], s["dtype"])[:size] = given.transpose(0, 2, 1).reshape(-1)
+from tests.device_codegen.cuda_plans import Ints, model_of, normal, plan_of
 
 
 def half(inputs: str, nodes: str, **weights: Ints) -> ImportedModel:
@@ -82,13 +18,9 @@ def half(inputs: str, nodes: str, **weights: Ints) -> ImportedModel:
     return model_of(inputs, nodes, **arrays)
 
 
-run = partial(carried_out, DIALECT, Machine)
-"""The plan of a model, its result, the model's own."""
-
-
 def refused(model: ImportedModel) -> str:
     with pytest.raises(UnsupportedError) as caught:
-        run(model)
+        plan_of(DIALECT, model)
     return str(caught.value)
 
 
@@ -106,23 +38,6 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
         half("float16[1,8,4,4] x", "p = Conv(x, w) s = Sigmoid(p) y = Mul(p, s)", w=(16, 8, 3, 3)),
         ["silu"],
     ),
-    "strides, dilation, padding that differs at both ends": (
-        half(
-            "float16[1,8,9,8] x",
-            "y = Conv<pads=[1, 0, 2, 1], strides=[2, 1], dilations=[1, 2]>(x, w)",
-            w=(16, 8, 3, 3),
-        ),
-        ["none"],
-    ),
-    "pointwise, and a residual that is given": (
-        half(
-            "float16[2,8,3,5] x, float16[2,16,3,5] r",
-            "p = Conv(x, w, b) y = Add(p, r)",
-            w=(16, 8, 1, 1),
-            b=(16,),
-        ),
-        ["none"],
-    ),
     "two of them, the second adds the first": (
         half(
             "float16[1,8,4,4] x",
@@ -137,13 +52,12 @@ CONVOLUTIONS: dict[str, tuple[ImportedModel, list[str]]] = {
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
-def test_convolutions_compute_what_the_model_says(name: str) -> None:
+def test_what_follows_a_convolution_is_its_epilogue(name: str) -> None:
     model, expected = CONVOLUTIONS[name]
-    plan, result, truth = run(model)
+    plan, _ = plan_of(DIALECT, model)
     assert [s["epilogue"] for s in plan["steps"] if s["op"] != "transpose"] == expected
     # Images are turned on the way in and out, and between two kernels nothing is.
     assert sum(s["op"] == "transpose" for s in plan["steps"]) == len(model.inputs) + 1
-    np.testing.assert_allclose(result, truth, rtol=1e-2, atol=1e-2)
 
 
 def convolution(channels: int, filters: int, groups: int = 1) -> ImportedModel:

@@ -2,7 +2,7 @@
 //
 // Every thread of a block is a fibre that runs until it waits at a barrier for the whole block.
 // Fibres run in turns, upwards or downwards, so that code which forgets to wait reads what is not
-// there yet, in one order or in the other. A warp's fragment is kept whole by each of its threads.
+// there yet, in one order or in the other.
 #pragma once
 #include <ucontext.h>
 
@@ -134,81 +134,6 @@ using std::max;
 using std::min;
 inline float __expf(float x) { return expf(x); }
 inline float __fdividef(float a, float b) { return a / b; }
-
-namespace nvcuda::wmma {
-struct matrix_a;
-struct matrix_b;
-struct accumulator;
-struct row_major;
-struct col_major;
-enum layout_t { mem_row_major, mem_col_major };
-template <typename T>
-struct Kept {
-  using type = float;
-  static float in(float x) { return x; }
-};
-template <>
-struct Kept<int> {
-  using type = int;
-};
-template <>
-struct Kept<signed char> {
-  using type = int;
-  static int in(int x) { return x; }
-};
-template <typename Use, int m, int n, int k>
-struct Extent;
-template <int m, int n, int k>
-struct Extent<matrix_a, m, n, k> {
-  static constexpr int rows = m, columns = k;
-};
-template <int m, int n, int k>
-struct Extent<matrix_b, m, n, k> {
-  static constexpr int rows = k, columns = n;
-};
-template <int m, int n, int k>
-struct Extent<accumulator, m, n, k> {
-  static constexpr int rows = m, columns = n;
-};
-template <typename Use, int m, int n, int k, typename T, typename Layout = void>
-struct fragment : Extent<Use, m, n, k> {
-  using Base = Extent<Use, m, n, k>;
-  typename Kept<T>::type x[Base::rows][Base::columns];
-};
-inline void aligned(const void* pointer, size_t row_bytes) {
-  if (reinterpret_cast<uintptr_t>(pointer) % 32 || row_bytes % 16) __builtin_trap();
-}
-template <typename Use, int m, int n, int k, typename T, typename P>
-void load_matrix_sync(fragment<Use, m, n, k, T, row_major>& f, const P* p, unsigned step) {
-  aligned(p, step * sizeof(P));
-  for (int i = 0; i < f.rows; ++i)
-    for (int j = 0; j < f.columns; ++j)
-      f.x[i][j] = Kept<T>::in(static_cast<typename Kept<T>::type>(p[i * step + j]));
-}
-template <int m, int n, int k, typename T>
-void fill_fragment(fragment<accumulator, m, n, k, T>& f, T value) {
-  for (auto& row : f.x)
-    for (auto& each : row) each = value;
-}
-template <int m, int n, int k, typename S, typename T, typename A, typename B>
-void mma_sync(fragment<accumulator, m, n, k, S>& d, fragment<matrix_a, m, n, k, T, A>& a,
-              fragment<matrix_b, m, n, k, T, B>& b, fragment<accumulator, m, n, k, S>& c) {
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      S sum = c.x[i][j];
-      for (int l = 0; l < k; ++l) sum += a.x[i][l] * b.x[l][j];
-      d.x[i][j] = sum;
-    }
-}
-template <int m, int n, int k, typename S>
-void store_matrix_sync(S* p, fragment<accumulator, m, n, k, S>& f, unsigned step,
-                       layout_t layout) {
-  aligned(p, step * sizeof(S));
-  if (layout != mem_row_major) __builtin_trap();
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) p[i * step + j] = f.x[i][j];
-}
-}  // namespace nvcuda::wmma
 
 // Kernels write `__shared__` arrays as statics: they must not hold what another block left there.
 inline void launch(void (*work)(void**), void** arguments, const unsigned* grid,
