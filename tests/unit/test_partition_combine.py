@@ -138,29 +138,24 @@ class Naive:
             found |= new
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 6), st.integers(1, 4))
-def test_equals_brute_force(seed: int, operators: int, depth: int) -> None:
-    graph = random_graph(random.Random(seed), operators, lists=False)
-    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)),)
-    assert combined(graph, combiners, depth) == Naive(graph, FUSION, depth, False).run()
+SIMPLE = AllSimple((A_TO_B, B_TO_R, I_TO_I))
+ANY = ("anchor", "anchor")
+RULES = {
+    "FuseOps": ((SIMPLE,), FUSION, False),
+    "FuseOps with lists": ((SIMPLE, ListArgument()), FUSION, True),
+    "arbitrary fusion": ((AllSimple((ANY,)),), (ANY,), False),
+}
+"""Combiners, the pairs of kinds that they join, and whether lists are joined."""
 
 
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 5))
-def test_equals_brute_force_with_lists(seed: int, operators: int) -> None:
-    graph = random_graph(random.Random(seed), operators)
-    combiners = (AllSimple((A_TO_B, B_TO_R, I_TO_I)), ListArgument())
-    limits = CombineLimits(list_choices=0)
-    assert combined(graph, combiners, 4, limits) == Naive(graph, FUSION, 4, True).run()
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.integers(0, 10**6), st.integers(2, 6))
-def test_arbitrary_fusion_equals_brute_force(seed: int, operators: int) -> None:
-    graph = random_graph(random.Random(seed), operators, lists=False)
-    naive = Naive(graph, (("anchor", "anchor"),), 3, False)
-    assert combined(graph, (AllSimple((("anchor", "anchor"),)),), 3) == naive.run()
+@pytest.mark.parametrize("name", RULES)
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4))
+def test_equals_brute_force(name: str, seed: int, operators: int, depth: int) -> None:
+    combiners, pairs, lists = RULES[name]
+    graph = random_graph(random.Random(seed), operators, lists=lists)
+    found = combined(graph, combiners, depth, CombineLimits(list_choices=0))
+    assert found == Naive(graph, pairs, depth, lists).run()
 
 
 def star(width: int) -> DataflowGraph:
