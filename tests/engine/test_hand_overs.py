@@ -7,11 +7,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import signal
-import time
-from pathlib import Path
-
-import pytest
 
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.toolchain import ToolchainInstance
@@ -71,31 +66,16 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
             assert "transition costs could not be measured: SystemExit: 3" in told[0]
 
 
-WAYS = ("abort", "segfault", "exit", "hang", "slow")
-
-
-def again(name: str) -> bool:
-    """Whether "killed_2" or "early_killed_2" was tried no more than twice, by all children."""
-    path = Path(os.environ["COLLAGE_CACHE_DIR"]) / name
-    times = int(path.read_text()) + 1 if path.exists() else 1
-    path.write_text(str(times))
-    return times <= int(name.rpartition("_")[2])
+WAYS = ("exit", "hang", "slow")
 
 
 def misbehave(request: TransitionRequest, send) -> dict[str, float]:
     """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
-    for instance in request.instances:
-        if instance.toolchain.startswith("early_killed") and again(instance.toolchain):
-            os.kill(os.getpid(), signal.SIGKILL)
     names = [instance.toolchain for instance in request.instances]
     for first, last in itertools.product(names, names):
         OWN_RISK.set(last, limit_s=request.step_s)
         if first == last == "abort":
             os.abort()
-        if first == last == "segfault":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if first == last and first.startswith("killed") and again(first):
-            os.kill(os.getpid(), signal.SIGKILL)
         if first == last == "exit":
             os._exit(0)
         if first == last == "hang":
@@ -133,19 +113,6 @@ def test_who_crashed_is_remembered(tmp_path, monkeypatch):
         first = measured_beside(monkeypatch, store, "abort")
         assert len(first[1]) == 1
         assert first == measured_beside(monkeypatch, store, "abort", job=f"{__name__}:fall_over")
-
-
-@pytest.mark.parametrize("when", ["", "early_"])
-def test_a_child_that_is_killed_from_outside_costs_no_toolchain(tmp_path, monkeypatch, when):
-    """While it measures a pair, or before it does."""
-    monkeypatch.setenv("COLLAGE_CACHE_DIR", str(tmp_path))
-    with Store(tmp_path / "m.db") as store:
-        found, told = measured_beside(monkeypatch, store, f"{when}killed_1")
-        assert found and not told
-        _, told = measured_beside(monkeypatch, store, f"{when}killed_2")
-        assert len(told) == 1 and "killed by SIGKILL" in told[0]
-        found, told = measured_beside(monkeypatch, store, f"{when}killed_2")
-        assert found and not told, "it is measured again in the next run"
 
 
 def test_of_toolchains_that_misbehave_only_together_the_later_one_goes(tmp_path, monkeypatch):

@@ -49,6 +49,10 @@ EPILOGUES: dict[str, tuple[Callable[[Net, str], str], str]] = {
     "hardswish": (lambda n, y: n.add("HardSwish", y), "hardswish"),
     "scale": (lambda n, y: n.add("Mul", y, n.input(1, 32, 1, 1)), "mul"),
     "relu and scalar": (lambda n, y: n.add("Add", n.add("Relu", y), n.scalar(2)), "relu+linear"),
+    "difference": (
+        lambda n, y: n.add("Sub", n.input(1, 32, 14, 14), y),
+        "linear+add(in place)",
+    ),
     "one minus": (lambda n, y: n.add("Sub", n.scalar(1), y), "linear"),
 }
 

@@ -23,6 +23,7 @@ from tvm import relax, tirx
 
 from collage_engine.kernels.expressions import nesting
 from collage_engine.kernels.program import inline, read_program
+from collage_engine.kernels.stack_buffers import LINE_BYTES
 from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tir_builder import int64, load, loop, seq, store, vectorized
 from collage_engine.kernels.tuner import build, difference
@@ -267,6 +268,7 @@ def test_sums_in_registers_take_no_memory_of_the_workspace(threads: int) -> None
     code = build(mean.function).inspect_source("ll")
     assert ("call i32 %" in code and "@__tvm_parallel_lambda" in code) == (threads > 1)
     assert "load ptr, ptr @__TVMBackendAllocWorkspace" not in code
+    assert f"alloca <{LINE_BYTES} x i8>, align {LINE_BYTES}" in code, "whole vectors lie in it"
 
 
 # Functions of vectors ----------------------------------------------------------------------
