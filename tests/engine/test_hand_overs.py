@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.toolchain import ToolchainInstance
