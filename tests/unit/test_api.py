@@ -16,8 +16,6 @@ import pytest
 
 import collage_engine
 from collage_engine import api
-from collage_engine.records import protocol as p
-from collage_engine.service.engine import Engine
 from collage_engine.store.session_file import load_session as read_session
 from collage_engine.support.errors import ArtifactError, UsageError
 from tests.support.command import python
@@ -206,18 +204,6 @@ def test_after_it_is_closed_a_session_says_so_and_can_still_be_looked_at(session
             call()
     assert session.run().winner == "tvm" and session.explain("Plus214").words
     assert not session.cancel()
-
-
-def test_a_listener_that_fails_is_logged_and_ends_nothing(caplog):
-    def listen(event):
-        raise ValueError("the bar is broken")
-
-    told = Engine(lambda _, event: listen(event))
-    try:
-        assert told.request(p.ToolchainsList(anew=True)).toolchains
-    finally:
-        told.close()
-    assert "the bar is broken" in caplog.text
 
 
 def test_importing_it_loads_no_toolchain_and_every_public_name_has_a_docstring():

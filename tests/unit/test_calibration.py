@@ -245,16 +245,3 @@ def test_only_covers_under_the_pins_are_tried(pin: Pin) -> None:
     assert race.known and all(one.contender.eligible for one in race.known)
     for cover in covers:
         assert isinstance(check_cover(inputs.problem(), [part.id for part in cover]), float)
-
-
-def test_no_trial_begins_after_the_time_is_up() -> None:
-    class Slow(Covers):
-        def is_over(self, ends_at: float) -> bool:
-            return bool(self.known)
-
-    race = Slow(DEAR)
-    inputs, found, _ = calibrated(rows_of(ALONE), race)
-    assert race.seen == [SINGLE]
-    # One trial was had, and the search knows it.
-    assert works(found.covers[0]) == TWO
-    assert all(one.cost.in_model for one in inputs.records())

@@ -12,7 +12,7 @@ from collage_engine.records.candidate import Cost, CostTable
 from collage_engine.records.placement import LayerTime
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
-from collage_engine.trials.contender import Contender, ContenderResult
+from collage_engine.trials.contender import Contender, ContenderKind, ContenderResult
 from collage_engine.trials.standings import RaceResult
 from tests.support.covers import candidate_on
 from tests.support.graphs import chain, instance
@@ -39,8 +39,8 @@ def inputs(*measured: float | None) -> SearchInputs:
     )
 
 
-def confirmed(*profile_us: float) -> RaceResult:
-    """The baseline of all three partitions wins."""
+def confirmed(*profile_us: float, kind: ContenderKind = "fuseops") -> RaceResult:
+    """A cover of all three partitions wins."""
     built = BuiltModule(
         parts=PARTS,
         kernels=(),
@@ -51,7 +51,7 @@ def confirmed(*profile_us: float) -> RaceResult:
     )
     layers = (LayerTime(name=f"k{k}", us=us, partition=k) for k, us in enumerate(profile_us))
     winner = ContenderResult(
-        contender=Contender(name="tvm FuseOps", kind="fuseops", cover=PARTS),
+        contender=Contender(name="it", kind=kind, cover=PARTS),
         rounds_us=(70.0, 70.0, 70.0),
         built=built,
         layers=tuple(layers),
@@ -59,9 +59,12 @@ def confirmed(*profile_us: float) -> RaceResult:
     return RaceResult(results=(winner,), winner=winner)
 
 
-def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile() -> None:
+@pytest.mark.parametrize("kind", ["fuseops", "collage"])
+def test_a_partition_without_a_cost_is_estimated_by_the_winners_profile(
+    kind: ContenderKind,
+) -> None:
     given = inputs(10.0, None, 30.0)
-    confirmation = confirmed(11.0, 22.0, 33.0)
+    confirmation = confirmed(11.0, 22.0, 33.0, kind=kind)
     assert timed_placement(given, confirmation.winner).estimated_us is None
     placement = chosen_placement(given, confirmation)
     assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
@@ -89,16 +92,3 @@ def test_runners_up_are_the_others_the_fastest_first() -> None:
     assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
     others = runners_up(given, confirmation)
     assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"
-
-
-def test_a_mix_of_unmeasured_partitions_is_estimated_by_its_profile_too() -> None:
-    given = inputs(10.0, None, 30.0)
-    confirmation = confirmed(11.0, 22.0, 33.0)
-    mix = replace(
-        confirmation.winner, contender=Contender(name="collage", kind="collage", cover=PARTS)
-    )
-    assert timed_placement(given, mix).estimated_us is None
-    confirmation = replace(confirmation, results=(mix,), winner=mix)
-    placement = chosen_placement(given, confirmation)
-    assert [part.estimated_us for part in placement.partitions] == [10.0, 22.0, 30.0]
-    assert placement.estimated_us is not None

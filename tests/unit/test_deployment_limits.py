@@ -12,7 +12,6 @@ from collage_engine.cli.parser import build_parser
 from collage_engine.planning import deployment_limits as limits
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
-from collage_engine.support.errors import UsageError
 from collage_engine.toolchains import registry
 from tests.support.covers import candidate_on
 from tests.support.plain_toolchain import PlainToolchain
@@ -39,11 +38,6 @@ def test_options_become_settings():
     assert settings.max_artifact_bytes == 200_000_000
     assert settings.licences == ("Apache-2.0", "BSD")
     assert settings_from(place()) == RunSettings()
-
-
-def test_an_unknown_runtime_is_wrong_usage():
-    with pytest.raises(UsageError, match="--allow-runtimes: there is no toolchain 'cuda'"):
-        settings_from(place("--allow-runtimes", "tvm,cuda"))
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import networkx as nx
 import numpy as np
 import pytest
 
-from collage_engine.drawing.exports import networkx_graph
+from collage_engine.drawing.exports import networkx_graph, placement_graphml
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.random_inputs import RANGES, random_inputs
@@ -45,13 +46,20 @@ def test_post_dominators_are_those_that_networkx_finds(seed: int) -> None:
         assert found.depth[node] == (0 if parent is None else found.depth[parent] + 1)
 
 
-def test_the_graph_as_a_networkx_graph() -> None:
+def plain(value: object) -> object:
+    """Write a value as GraphML can hold it."""
+    if not isinstance(value, tuple):
+        return value
+    return ",".join("x".join(map(str, v)) if isinstance(v, tuple) else v for v in value)
+
+
+def test_the_graph_as_a_networkx_graph_and_as_graphml() -> None:
     b = GraphBuilder((1, 4))
     x, weight = b.parameter("image"), b.constant((4, 4))
     matmul = b.call("matmul", x, weight)
     split = b.call("split", matmul, results=2)
     left, right = b.result(split, 0), b.result(split, 1)
-    both = b.call("add", b.call("multiply", left, right), right, name="sum")
+    both = b.call("add", b.call("multiply", left, right), right, name="ä<&")
     graph = b.build(both)
     placement = Placement(
         partitions=(partition(0, config={"threads": "2"}, us=3.5),),
@@ -70,6 +78,14 @@ def test_the_graph_as_a_networkx_graph() -> None:
     assert view.edges[split, both - 1] == {"bytes": 32, "arguments": (0, 1)}
     assert view.edges[split, both] == {"bytes": 16, "arguments": (1,)}
     assert "partition" not in networkx_graph(graph.record).nodes[matmul]
+    # GraphML has the same, but what is not known; several values are written with commas.
+    written = nx.read_graphml(io.BytesIO(placement_graphml(graph.record, placement)))
+    assert len(written) == len(view) and written.size() == view.size()
+    for node, about in view.nodes.items():
+        known = {name: plain(value) for name, value in about.items() if value is not None}
+        assert written.nodes[f"n{node}"] == known
+    assert written.edges[f"n{split}", f"n{both - 1}"] == {"bytes": 32, "arguments": "0,1"}
+    assert written.nodes[f"n{split}"]["shapes"] == "1x4,1x4"
     # What networkx says of the order and of the pieces is what the graph's own sets say.
     for operator in graph.operators:
         assert nx.descendants(view, operator) == set(members(graph.downstream[operator]))

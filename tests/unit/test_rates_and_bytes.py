@@ -23,7 +23,7 @@ def network() -> GraphRecord:
     return b.build(b.call("concat", second, x, weight)).record
 
 
-def test_rates_are_by_the_time_of_the_last_run() -> None:
+def test_rates_are_by_the_time_of_the_last_run_and_bytes_by_the_types_of_values() -> None:
     placement = Placement(
         partitions=(part("p0", (0, 1), 4.0, 2.0), part("p1", (2,), None)), estimated_us=None
     )
@@ -33,12 +33,6 @@ def test_rates_are_by_the_time_of_the_last_run() -> None:
     assert (first.operations, first.moved_bytes) == (800.0, 1680)
     assert first.gflops == 0.4 and first.gigabytes_per_s == 0.84
     assert second.gflops is None and second.gigabytes_per_s is None
-
-
-def test_bytes_are_counted_from_the_types_of_values() -> None:
-    one, two = part("p0", (0, 1), 1.0), part("p1", (2,), 1.0)
-    placement = Placement(partitions=(one, two), estimated_us=None)
-    first, second = partition_figures(network(), placement)
     assert first.weights == 2 * 800 and first.inputs == 40
     assert first.outputs == 40 and first.inside == 80
     assert second.weights == 800, "a weight that two partitions read counts in both"

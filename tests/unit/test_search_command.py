@@ -145,22 +145,6 @@ def test_problems_and_answers_fit_their_schemas() -> None:
         assert_fits("search", "problem", {"nodes": 7})
 
 
-def test_names_move_no_terminal(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    hostile = "\x1b]0;PWNED\x07"
-    problem: dict[str, Any] = {
-        "nodes": [{"id": 0}],
-        "candidates": [{"id": hostile, "nodes": [0], "toolchain": hostile, "cost_us": 1}],
-    }
-    file = tmp_path / "problem.json"
-    for more in ({}, {"pins": [{"nodes": [0], "toolchain": f"other{hostile}"}]}, {hostile: 1}):
-        file.write_text(json.dumps(problem | more))
-        status = 2 if hostile in more else 0
-        for shown in collage(capsys, str(file), status=status):
-            assert "\x1b" not in shown and "\x07" not in shown
-        shown, said = collage(capsys, str(file), "--json", status=status)
-        assert "\x1b" not in shown + said
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

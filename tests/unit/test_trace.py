@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import pytest
-
 from collage_engine.artifact.trace import traced
 from collage_engine.drawing.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
 from collage_engine.toolchains.registry import title_of
@@ -63,20 +61,3 @@ def test_partitions_and_what_is_between_fill_the_run():
     )
     assert whole[0][0] == 0.0 and whole[-1][1] == 9.0
     assert all(one[1] == other[0] for one, other in itertools.pairwise(whole))
-
-
-def test_arrows_lie_in_the_slices_that_they_join():
-    trace = traced_run()
-    ends = {(e["ph"], e["id"]): e for e in trace["traceEvents"] if e["ph"] in "sf"}
-    assert len(ends) == 6
-    parts = {
-        e["name"].split()[0]: e
-        for e in trace["traceEvents"]
-        if e["ph"] == "X" and e["name"][0] == "p"
-    }
-    for number, (source, target) in enumerate(PLACEMENT["hand_overs"]):
-        for phase, part in (("s", source), ("f", target)):
-            arrow, box = ends[phase, number], parts[f"p{part}"]
-            assert arrow["tid"] == box["tid"]
-            assert box["ts"] <= arrow["ts"] < box["ts"] + box["dur"]
-    assert ends["s", 0]["ts"] == pytest.approx(4.1)
