@@ -36,6 +36,7 @@ Need = Literal[
     "pins",
     "run",
     "two placements",
+    "equal blocks",
 ]
 """The condition under which an action is enabled; ``still`` is a document that does not run,
 ``idle`` one that could run, ``stoppable`` a run that has found something."""
@@ -312,6 +313,11 @@ def timeline(page: DocumentWindow) -> None:
     page.toggle_timeline()
 
 
+@view.on_page("Fold equal blocks", "Shift+T", needs="equal blocks", checkable=True)
+def fold_blocks(page: DocumentWindow) -> None:
+    """In the timeline, draw equal blocks as one: their sum, and what each takes."""
+
+
 @view.on_page("Log", "Ctrl+Shift+L", needs="document")
 def log(page: DocumentWindow) -> None:
     """What was reported."""
@@ -428,6 +434,12 @@ def together(page: DocumentWindow) -> None:
 
 
 pin.separate()
+
+
+@pin.on_page("Try it here", "Y", needs="idle selection")
+def try_here(page: DocumentWindow) -> None:
+    """Pin to the toolchain that was faster here, and time it: 20 s at most."""
+    page.runs.try_here()
 
 
 @pin.on_page("Keep this partition", "K")

@@ -50,7 +50,7 @@ from collage_engine.wording.figures import (
     winner_title,
 )
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.layers import by_layer, kernels_outside, left_to_win
+from collage_engine.wording.layers import MOST_PARTS, by_layer, kernels_outside, left_to_win
 from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
 from collage_engine.wording.several_runs import (
@@ -118,7 +118,7 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
             time_text(part.won_us),
             toolchain_title(part.rival) if part.won_us else DASH,
         )
-        for part in left_to_win(run.placement, document.candidates, alone)
+        for part in left_to_win(run.placement, document.candidates, alone)[:MOST_PARTS]
     ]
     return table(rows, ("part", "toolchain", "time", "to win", "with"), ("time", "to win"))
 

@@ -106,6 +106,13 @@ class _Explanation:
             candidate = self._candidates.get(str(part.id))
             if candidate is None or candidate.state != "measured":
                 self._candidates[str(part.id)] = part
+        for timed in search.measured.values():
+            # A partition that is the whole model takes what that took, not what a trial took early.
+            names = [part.candidate for part in timed.placement.partitions]
+            if len(names) == 1 and (whole := self._candidates.get(names[0])) is not None:
+                self._candidates[names[0]] = msgspec.structs.replace(
+                    whole, cost_us=timed.us, state="measured"
+                )
         self._problem = msgspec.structs.replace(
             search.problem, candidates=tuple(self._candidates.values())
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -18,6 +18,9 @@ from collage_engine.records.placement import LayerTime, Partition, Placement, Re
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import partition_us
 
+LAYER_NOISE = 0.1
+"""Share by which times of a layer must differ to be told apart: what the place of a process's
+memory makes of the same module (``PROCESS_VARIATION`` of ``trials/standings.py``)."""
 MOST_PARTS = 10
 """Parts that are listed as what costs most; chosen: what an hour of work can look at."""
 
@@ -47,6 +50,61 @@ def spans(placement: Placement) -> list[Span]:
         at = begin + layer.us
         found.append(Span(begin, at, layer))
     return found
+
+
+def folded(placement: Placement, families: Iterable[Sequence[Collection[int]]]) -> Placement:
+    """Return a placement in which the layers of equal blocks are one layer on each toolchain.
+
+    It takes as long as before: the one layer has the sum of their times, and stands at the first.
+
+    Args:
+        placement: A placement whose layers were timed.
+        families: The operators of each of some equal blocks, for every set of such blocks.
+    """
+    block_of = {
+        operator: (number, block)
+        for number, blocks in enumerate(families)
+        for block, members in enumerate(blocks)
+        for operator in members
+    }
+    parts, layers = list(placement.partitions), list[LayerTime]()
+    groups: dict[object, list[tuple[int, int, LayerTime]]] = {}
+    for number, layer in enumerate(placement.layers):
+        place = layer.partition
+        work = () if place is None else layer.operators or parts[place].nodes
+        inside = {block_of.get(k) for k in work}
+        home = inside.pop() if len(inside) == 1 else None
+        if place is None or home is None:
+            groups[number] = [(0, 0, layer)]
+        else:
+            key = home[0], parts[place].instance, parts[place].device
+            groups.setdefault(key, []).append((home[1], place, layer))
+    for held in groups.values():
+        times: dict[int, float] = {}
+        for block, _, layer in held:
+            times[block] = times.get(block, 0.0) + layer.us
+        if len(times) < 2:
+            layers += [layer for _, _, layer in held]
+            continue
+        low, high = time_text(min(times.values())), time_text(max(times.values()))
+        operators = tuple(sorted({k for _, _, layer in held for k in layer.operators}))
+        first, *others = dict.fromkeys(place for _, place, _ in held)
+        if all(set(parts[place].nodes).issubset(operators) for place in (first, *others)):
+            # Partitions of nothing but these blocks are one, too.
+            parts[first] = msgspec.structs.replace(parts[first], nodes=operators)
+            for place in others:
+                parts[place] = msgspec.structs.replace(parts[place], nodes=())
+        layers.append(
+            LayerTime(
+                name=f"{len(times)} equal blocks, {low} to {high} each",
+                us=sum(times.values()),
+                gap_us=sum(layer.gap_us for _, _, layer in held),
+                partition=first,
+                operators=operators,
+                blocks=len(times),
+            )
+        )
+    return msgspec.structs.replace(placement, partitions=tuple(parts), layers=tuple(layers))
 
 
 def by_layer(placement: Placement) -> Placement:
@@ -141,6 +199,13 @@ class PartDifference:
         """Return what the other placement takes more, in microseconds."""
         return self.other_us - self.us
 
+    @property
+    def change(self) -> str:
+        """Return ``gained`` or ``lost`` against the other placement, or ``same`` within noise."""
+        if abs(self.delta_us) <= LAYER_NOISE * max(self.us, self.other_us):
+            return "same"
+        return "gained" if self.delta_us > 0 else "lost"
+
 
 def placement_differences(one: Placement, other: Placement) -> list[PartDifference]:
     """Return the times of each smallest part of the model that two placements cut out.
@@ -202,7 +267,7 @@ class Winnable:
 def left_to_win(
     placement: Placement, candidates: Iterable[CandidateRecord], others: Iterable[Placement] = ()
 ) -> list[Winnable]:
-    """Return the parts that cost most, the dearest first, with what each could win.
+    """Return the parts of a placement, the dearest first, with what each could win.
 
     Args:
         placement: The placement.
@@ -212,7 +277,7 @@ def left_to_win(
     """
     layered = by_layer(placement)
     timed = [part for part in layered.partitions if part.in_place_us is not None]
-    dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))[:MOST_PARTS]
+    dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))
     known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
     for candidate in candidates:
         taken = known.get(frozenset(candidate.nodes))

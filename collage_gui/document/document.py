@@ -10,15 +10,28 @@ import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
 from PySide6.QtGui import QUndoStack
 
-from collage_engine.drawing.groups import Group, first_view, name_scopes, sections
+from collage_engine.drawing.groups import (
+    Group,
+    equal_blocks,
+    first_view,
+    name_scopes,
+    sections,
+)
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.records import protocol
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.placement import Placement, baseline_placement
+from collage_engine.records.placement import Placement, baseline_placement, whole_models
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.support.typed import convert
 from collage_engine.wording.figures import was_wanted_quickly
+from collage_engine.wording.layers import (
+    PartDifference,
+    Winnable,
+    by_layer,
+    left_to_win,
+    placement_differences,
+)
 from collage_engine.wording.titles import baseline_title
 from collage_gui.document.comparison import ReferenceComparison
 from collage_gui.document.cost_table import CostTable
@@ -62,6 +75,8 @@ class Document(QObject):
         self.operators = operator_graph(GraphRecord(nodes=(), parameters=(), outputs=()))
         """The operators of ``graph``; none before it has arrived."""
         self.scopes: dict[str, Group] = {}
+        self.equal_blocks: list[list[Group]] = []
+        """The scopes that do the same work, such as the layers of a transformer."""
         self.first_collapsed: frozenset[str] = frozenset()
         """Ids of the scopes that the first view draws as one box each."""
         self.unsaved = False
@@ -144,6 +159,24 @@ class Document(QObject):
         if placement is None:
             return None
         return Shown(placement, baseline_title(baseline), None, False)
+
+    def left_to_win(self, placement: Placement) -> list[Winnable]:
+        """Return the parts of a placement, the dearest first, with what others take less."""
+        known, run = self.costs.candidates, self.runs.shown_or_last()
+        alone = whole_models(run, known, self.operators.count) if run else ()
+        return left_to_win(placement, known.values(), alone)
+
+    def layer_differences(self) -> list[PartDifference]:
+        """Return how the layers of what is compared differ from those of the shown placement.
+
+        It is empty unless the layers of both were timed.
+        """
+        shown, compared = self.placement.shown, self.compared
+        if shown is None or compared is None:
+            return []
+        if not shown.placement.layers or not compared.placement.layers:
+            return []
+        return placement_differences(by_layer(shown.placement), by_layer(compared.placement))
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""
@@ -297,6 +330,7 @@ class Document(QObject):
         self.operators = operator_graph(answer.graph)
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
+        self.equal_blocks = equal_blocks(self.operators, self.scopes.values())
         self.selection.reset(self.operators)
         if self.pins.current and not answer.pins and keep_pins:
             self.pins.send()

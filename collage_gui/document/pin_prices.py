@@ -76,6 +76,30 @@ def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
     return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
 
 
+Faster = tuple[Collection[int], str]
+"""Operators, and a toolchain that was seen to be faster there than what runs them."""
+
+
+def faster_in_compared(document: Document) -> Faster | None:
+    """Return the part with the primary operator that the compared placement takes less for."""
+    for part in document.layer_differences():
+        if document.selection.primary in part.operators and part.change == "lost":
+            owners = document.compared.partitions if document.compared else {}
+            names = {owners[operator].toolchain for operator in part.operators}
+            return (part.operators, names.pop()) if len(names) == 1 else None
+    return None
+
+
+def faster_here(document: Document) -> Faster | None:
+    """Return what is faster at the primary operator; what the graph shows comes first."""
+    shown = document.placement.shown
+    for row in document.left_to_win(shown.placement) if shown is not None else ():
+        if document.selection.primary in row.layer.nodes and row.rival and row.won_us:
+            faster = row.layer.nodes, row.rival.partition("[")[0]
+            return faster_in_compared(document) or faster
+    return faster_in_compared(document)
+
+
 @dataclass(frozen=True, kw_only=True)
 class PinPrice:
     """The price of putting some operators on one toolchain."""

@@ -18,7 +18,6 @@ from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import Scene, outlines
 from collage_engine.drawing.transitions import transitions
-from collage_engine.wording.layers import by_layer, placement_differences
 from collage_gui.document.comparison import Reference
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import MARKS
@@ -28,10 +27,6 @@ from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.graph_view.view import GraphView, boxes_outside
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
-
-LAYER_NOISE = 0.1
-"""Share by which times of a layer must differ to be told apart: what the place of a process's
-memory makes of the same module (``PROCESS_VARIATION`` of ``trials/standings.py``)."""
 
 
 def expand(collapsed: frozenset[str], group: str, groups: Mapping[str, Group]) -> frozenset[str]:
@@ -423,23 +418,9 @@ class PictureController(QObject):
         return changes
 
     def _layer_changes(self) -> dict[int, str]:
-        """Return, by operator, what is faster or slower than in the baseline compared with.
-
-        It is empty unless the layers of both were timed.
-        """
-        shown, compared = self._document.placement.shown, self._document.compared
-        if shown is None or compared is None:
-            return {}
-        if not shown.placement.layers or not compared.placement.layers:
-            return {}
-        found = placement_differences(by_layer(shown.placement), by_layer(compared.placement))
-        changes: dict[int, str] = {}
-        for part in found:
-            noise_us = LAYER_NOISE * max(part.us, part.other_us)
-            change = "gained" if part.delta_us > noise_us else "same"
-            change = "lost" if part.delta_us < -noise_us else change
-            changes |= dict.fromkeys(part.operators, change)
-        return changes
+        """Return, by operator, what is faster or slower than in the baseline compared with."""
+        parts = self._document.layer_differences()
+        return {operator: part.change for part in parts for operator in part.operators}
 
     def _progress_changed(self) -> None:
         """Mark the operators that are measured now; where they are the same, nothing is done."""

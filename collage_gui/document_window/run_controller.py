@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import msgspec
 from PySide6.QtCore import QObject, Signal
@@ -14,8 +15,15 @@ from collage_engine.wording.figures import (
     few_measured_sentence,
     untimed_text,
 )
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
-from collage_gui.document.pin_prices import unmeasured_of_pin
+from collage_gui.document.pin_prices import (
+    faster_here,
+    make_pin,
+    price_of_pin,
+    unmeasured_of_pin,
+    with_pin,
+)
 from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
@@ -107,6 +115,8 @@ class RunController:
         """
         self._document, self._settings, self._messages = document, settings, messages
         self._preferences, self._queue = preferences, queue
+        self._tried = ""
+        """What the run under way tries; empty: it is no trial of a pin."""
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
@@ -133,9 +143,9 @@ class RunController:
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
-        for topic in ("", "run", "few measured", "drift", "waiting", "shapes"):
-            self._messages.clear(topic)
-        for topic in ("infeasible", "stale"):  # the run measures what may satisfy the pins
+        # A run also measures what may satisfy the pins.
+        topics = ("run", "few measured", "drift", "waiting", "shapes", "infeasible", "stale")
+        for topic in ("", "price", *topics):
             self._messages.clear(topic)
 
     def _run(self) -> None:
@@ -169,16 +179,35 @@ class RunController:
         else:
             self.start()
 
-    def confirm_quickly(self) -> None:
+    def confirm_quickly(self, tried: str = "", text: str = "") -> None:
         """Search under the current pins, and time what is found against the last run only.
 
         It takes ``QUICK_S`` at most.
+
+        Args:
+            tried: What the newest pin tries: its price is told at the end.
+            text: Said while the run goes on.
         """
         if self._document.is_open and not self._document.execution.running:
-            self._start(self._run_quickly)
+            self._start(partial(self._run_quickly, tried, text))
 
-    def _run_quickly(self) -> None:
+    def try_here(self) -> None:
+        """Pin the selected part to the toolchain that was faster there, and time the placement."""
+        document, faster = self._document, faster_here(self._document)
+        if faster is None:
+            self._messages.show_message("No other toolchain was seen to be faster here.", "info")
+            return
+        pin = make_pin(document, "on", *faster)
+        what = f"{document.operators.label_with_name(pin.nodes)} on {toolchain_title(faster[1])}"
+        document.pins.edit(with_pin(document, pin), f"Try {what}")
+        self.confirm_quickly(what, f"Trying {what}")
+
+    def _run_quickly(self, tried: str, text: str) -> None:
         self._clear_messages()
+        self._tried = tried
+        if text:
+            text = f"{text}, {duration_text(QUICK_S)} at most."
+            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
         settings = self._settings.settings()
         budget_s = min(settings.budget_s, QUICK_S)
         quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
@@ -248,17 +277,9 @@ class RunController:
         document = self._document
         if document.pins.wait_for_costs and not document.running:
             # The quick run measures what the pins need, and times what they give.
-            self.confirm_quickly()
             left = sum(unmeasured_of_pin(document, pin) for pin in document.pins.current)
             what = counted(left, "candidate") if left else "what they need"
-            most = duration_text(QUICK_S)
-            self._messages.show_message(
-                f"The pins are not measured yet: measuring {what}, {most} at most.",
-                "info",
-                "Cancel",
-                self.cancel,
-                topic="measuring",
-            )
+            self.confirm_quickly(text=f"The pins are not measured yet: measuring {what}")
         elif infeasible and not document.pins.wait_for_costs:
             self._messages.show_message(infeasible, "error", topic="infeasible")
         else:
@@ -288,6 +309,11 @@ class RunController:
 
     def _finished(self, state: str, reason: str) -> None:
         self._messages.clear("measuring")
+        tried, self._tried = self._tried, ""
+        undo, newest = self._document.undo.undo, len(self._document.pins.current) - 1
+        if tried and state == "finished" and (price := price_of_pin(self._document, newest)):
+            text = f"{tried}: {price} for the whole model."
+            self._messages.show_message(text, "info", "Undo", undo, topic="price")
         if state == "cancelled":
             self._messages.show_message(
                 "The run was cancelled; what was measured is kept.", "info", topic="run"

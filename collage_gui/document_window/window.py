@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from collage_engine.records.toolchain import ToolchainState
 from collage_gui.banner import Banner
 from collage_gui.document.document import Document
+from collage_gui.document.pin_prices import faster_in_compared
 from collage_gui.document_window.export_controller import ExportController
 from collage_gui.document_window.files import DocumentFiles
 from collage_gui.document_window.find_bar import FindBar
@@ -59,7 +60,7 @@ class Panels:
         self.pins = PinsPanel(document, theme, actions)
         self.node = NodePanel(document, theme, actions)
         self.runs = RunsPanel(document, theme, actions)
-        self.timeline = TimelinePanel(document, theme)
+        self.timeline = TimelinePanel(document, theme, actions)
         """Stands below the graph where it is wanted."""
         self.outline = Outline(document)
         """Stands beside the graph where it is wanted, and not among the tabs."""
@@ -86,7 +87,7 @@ BACKGROUND_MENU = (
 )
 """Ids of the actions in the menu between boxes; separators stand between the groups."""
 BOX_MENU = (
-    ("exactly", "together", "keep_partition", "free"),
+    ("try_here", "exactly", "together", "keep_partition", "free"),
     ("measure", "measure_longer"),
     ("select_partition", "zoom_selection", "enter_group", "leave_group"),
     ("copy_names",),
@@ -208,12 +209,19 @@ class DocumentWindow(QWidget):
         self.find_bar.stepped.connect(self.panels.timeline.go_to)
         self.find_bar.closed.connect(self.view.setFocus)
         self.picture.mode_changed.connect(self._show_slider)
+        self.picture.marks_changed.connect(self._offer_rival)
+        self._offer_rival()
         for changed in (document.placement.changed, document.runs.changed):
             changed.connect(self._show_slider)
         document.execution.running_changed.connect(self._show_slider)
         document.execution.running_changed.connect(self._uncover)
         self.precision_slider.moved.connect(self._preview_rounding)
         self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
+
+    def _offer_rival(self) -> None:
+        """Offer the other toolchain where the graph shows that the selection is faster there."""
+        seen = self.picture.mode == "changes" and faster_in_compared(self.document)
+        self.answer.buttons["try_here"].setVisible(bool(seen))
 
     def _show_slider(self) -> None:
         self.precision_slider.refresh(self.picture.mode)

@@ -136,6 +136,7 @@ def available(document: Document | None) -> frozenset[Need]:
         "pins": bool(document.pins.current),
         "run": bool(document.runs.visible),
         "two placements": document.compared is not None,
+        "equal blocks": bool(document.equal_blocks),
     }
     return frozenset(need for need, is_met in met.items() if is_met)
 

@@ -126,7 +126,7 @@ class CandidatesPanel(QWidget):
         self.model = RowsModel(
             [
                 toolchain_column("Toolchain", lambda r: r.instance.id, _rule_tip),
-                Column("Here", lambda r: of(r.id).us, "time", ABOUT_EXPECTED, self._cost_tip),
+                Column("Here", self._here, "time", ABOUT_EXPECTED, self._cost_tip),
                 Column(
                     "Price", self._price, "signed-time", ABOUT_PRICE, self._price_tip, optional=True
                 ),
@@ -181,6 +181,10 @@ class CandidatesPanel(QWidget):
                 alternative.candidate: alternative for alternative in explanation.alternatives
             }
         return self._alternatives.get(row.id)
+
+    def _here(self, row: CandidateRecord) -> float | None:
+        told = self._alternative(row)
+        return self.document.costs.of(row.id).us if told is None else told.here_us
 
     def _price(self, row: CandidateRecord) -> float | None:
         told = self._alternative(row)

@@ -104,7 +104,13 @@ def remark(document: Document, run: Run | None) -> str:
 
 AGAIN = "confirm_quickly"
 """The action that measures again, where measurements do not decide."""
-BUTTONS = {AGAIN: "Measure again", "save": "Save", "artifact": "Export", "split": "Compare"}
+BUTTONS = {
+    "try_here": "Try it here",
+    AGAIN: "Measure again",
+    "save": "Save",
+    "artifact": "Export",
+    "split": "Compare",
+}
 """The actions that belong to an answer, by id, with what their buttons are called there."""
 
 

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from PySide6.QtCore import QPointF, QSignalBlocker, Qt
-from PySide6.QtGui import QShowEvent
+from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
 
 from collage_engine.drawing.timeline import TimeBar, Timeline, against, timeline
-from collage_engine.records.placement import Placement, whole_models
+from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.layers import Winnable, left_to_win, outside_us
+from collage_engine.wording.layers import MOST_PARTS, Winnable, folded, outside_us
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.shown import Shown
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-from collage_gui.widgets import ElidedLabel, lay_out, named, plain_tip, tool_button
+from collage_gui.widgets import (
+    ElidedLabel,
+    action_button,
+    lay_out,
+    named,
+    plain_tip,
+    tool_button,
+)
 
 EMPTY = "No placement has been timed yet: a run shows here what each layer takes."
 NOT_PROFILED = "The layers of this placement were not timed: its partitions are shown."
@@ -35,10 +42,11 @@ ABOUT_WIN = (
 class TimelinePanel(QWidget):
     """The run over time, with a ruler; wheel zooms, dragging pans, a click selects."""
 
-    def __init__(self, document: Document, theme: Theme) -> None:
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("timelinePanel")
+        self._folds = actions["fold_blocks"]
         self.shown: Timeline | None = None
         self.plot: Any = None
         """The ``PlotWidget``, from the first time on that it can be seen."""
@@ -49,6 +57,9 @@ class TimelinePanel(QWidget):
         self.compare = tool_button("⇅", "timelineCompare", None, "Compare", ABOUT_COMPARE)
         self.compare.setCheckable(True)
         self.compare.toggled.connect(self.refresh)
+        self.fold = action_button(self._folds, "≣", "timelineFold", tool_button)
+        self._folds.toggled.connect(self.refresh)
+        attempt = action_button(actions["try_here"], name="tryRival")
         self.parts = RowsModel(
             [
                 Column("Costs most", self._label, width=120, stretches=True),
@@ -62,13 +73,15 @@ class TimelinePanel(QWidget):
         self.table.selectionModel().selectionChanged.connect(self._picked)
         self._stage = QWidget()
         lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
-        head = lay_out(QHBoxLayout(), (self.summary, 1), self.compare, fit)
-        left = QWidget()
+        head = lay_out(QHBoxLayout(), (self.summary, 1), self.fold, self.compare, fit)
+        left, right = QWidget(), QWidget()
         lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
+        buttons = lay_out(QHBoxLayout(), None, attempt)
+        lay_out(QVBoxLayout(right), (self.table, 1), buttons, edge=0.5, gap=0.5)
         split = QSplitter(Qt.Orientation.Horizontal)
         split.setChildrenCollapsible(False)
         split.addWidget(left)
-        split.addWidget(self.table)
+        split.addWidget(right)
         split.setSizes([2000, 1000])  # shares of any width
         lay_out(QVBoxLayout(self), split, edge=0)
         document.placement.changed.connect(self.refresh)
@@ -95,14 +108,18 @@ class TimelinePanel(QWidget):
         compared = document.compared
         self.compare.setVisible(compared is not None and bool(compared.placement.layers))
         if placement is not None:
-            known, run = document.costs.candidates, document.runs.shown_or_last()
-            alone = whole_models(run, known, document.operators.count) if run else ()
-            parts = left_to_win(placement, known.values(), alone)
+            placement = self._as_wanted(placement)
+            parts = document.left_to_win(placement)[:MOST_PARTS]
             self._arrange(placement, compared)
         else:
             self.summary.setText(EMPTY)
         self.parts.set_rows(parts)
         self._draw()
+
+    def _as_wanted(self, placement: Placement) -> Placement:
+        """Return a placement with its equal blocks as one layer, where that is wanted."""
+        blocks = self.document.equal_blocks if self._folds.isChecked() else []
+        return folded(placement, [[group.members for group in family] for family in blocks])
 
     def _arrange(self, placement: Placement, compared: Shown | None) -> None:
         """Arrange the placement, over the one that it is compared with where that is wanted."""
@@ -115,7 +132,7 @@ class TimelinePanel(QWidget):
         if compared is None or self.compare.isHidden() or not self.compare.isChecked():
             self.shown = timeline(graph, placement)
         else:
-            self.shown = against(graph, placement, compared.placement)
+            self.shown = against(graph, placement, self._as_wanted(compared.placement))
             below = f"below {compared.title}, {time_text(compared.placement.measured_us)}"
             texts = [texts[0], below, "blue is faster than the other, orange slower"]
         self.summary.setText(" · ".join(texts))
@@ -212,6 +229,9 @@ class TimelinePanel(QWidget):
     # -- selection ---------------------------------------------------------------------
 
     def _label(self, row: Winnable) -> str:
+        for bar in self.shown.bars if self.shown is not None else ():
+            if bar.blocks > 1 and row.layer.nodes[0] in bar.operators:
+                return bar.title
         return self.document.operators.label_with_name(row.layer.nodes)
 
     def _picked(self) -> None:

@@ -10,9 +10,12 @@ from PySide6.QtCore import QPoint, QPointF, Qt
 from PySide6.QtGui import QWheelEvent
 from PySide6.QtWidgets import QApplication
 
+from collage_engine.drawing.groups import Group
 from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
+from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.comparison import Reference
+from collage_gui.document.pin_prices import price_of_pin
 
 
 @pytest.fixture
@@ -40,6 +43,30 @@ def profiled(drive):
     panel = page.panels.timeline
     d.until(lambda: panel.plot is not None and panel.shown is not None)
     return d, page, panel
+
+
+def time_another(page, first_us: float, others_us: float) -> str:
+    """Compare with a whole model on a toolchain that does not run the first partition.
+
+    Its layers, those of the partitions, take so long. Return its name.
+    """
+    document = page.document
+    run, parts = document.runs.all[-1], document.placement.shown.placement.partitions
+    place, whole = next(
+        (place, base)
+        for place, base in enumerate(run.baselines)
+        if base.kind == "whole-model"
+        and base.measured_us
+        and base.candidates
+        and base.name not in {part.toolchain for part in parts[:1]}
+    )
+    layers = tuple(
+        LayerTime(name="l", us=others_us if k else first_us, partition=0, operators=part.nodes)
+        for k, part in enumerate(parts)
+    )
+    run.baselines[place] = msgspec.structs.replace(whole, layers=layers)
+    document.comparison.set_reference(Reference("baseline", whole.name))
+    return whole.name
 
 
 def click(d, panel, bar) -> None:
@@ -136,19 +163,9 @@ def test_the_graph_shows_what_is_faster_than_in_a_baseline_whose_layers_were_tim
 ) -> None:
     _, page, _ = profiled
     document = page.document
-    run, parts = document.runs.all[-1], document.placement.shown.placement.partitions
-    place, whole = next(
-        (place, base)
-        for place, base in enumerate(run.baselines)
-        if base.kind == "whole-model" and base.measured_us and base.candidates
-    )
-    layers = tuple(
-        LayerTime(name="l", us=12.0 if k == 0 else 3.0, partition=0, operators=part.nodes)
-        for k, part in enumerate(parts)
-    )
-    run.baselines[place] = msgspec.structs.replace(whole, layers=layers)
-    document.comparison.set_reference(Reference("baseline", whole.name))
+    time_another(page, 12.0, 3.0)
     assert document.compared is not None
+    parts = document.placement.shown.placement.partitions
     page.picture.set_mode("changes")
     page.picture.expand_all()
     drawn = page.picture.drawn
@@ -157,3 +174,49 @@ def test_the_graph_shows_what_is_faster_than_in_a_baseline_whose_layers_were_tim
     assert {entries[n] for n in parts[0].nodes} == {"gained"}
     assert {entries[n] for part in parts[1:] for n in part.nodes} == {"lost"}
     assert document.comparison.reference.kind == "baseline", "the reference stays"
+
+
+def test_what_was_faster_elsewhere_is_pinned_there_timed_and_priced_by_one_button(profiled) -> None:
+    d, page, _ = profiled
+    document, runs = page.document, len(page.document.runs.all)
+    name = time_another(page, 3.0, 30.0)
+    first, second = (part.nodes for part in document.placement.shown.placement.partitions[:2])
+    button = page.answer.buttons["try_here"]
+    document.selection.select(first)
+    assert button.isHidden(), "the graph shows no differences"
+    page.picture.set_mode("changes")
+    assert not button.isHidden()
+    document.selection.select(second)
+    assert button.isHidden()
+    document.selection.select(first)
+    button.click()
+    (pin,) = document.pins.current
+    assert (pin.kind, pin.toolchain, pin.nodes) == ("on", name, tuple(sorted(first)))
+    assert document.execution.is_quick and "20 s at most" in page.banner.label.text()
+    d.until(lambda: page.banner.topic == "price")
+    assert len(document.runs.all) == runs + 1
+    text = page.banner.label.text()
+    assert price_of_pin(document, 0) in text and toolchain_title(name) in text
+    page.banner.action.click()
+    assert not document.pins.current, "undone"
+
+
+def test_equal_blocks_are_one_bar_that_takes_what_they_take(profiled) -> None:
+    d, page, panel = profiled
+    document = page.document
+    parts = document.placement.shown.placement.partitions
+    document.equal_blocks = [
+        [Group(f"b{k}", f"b{k}", "scope", part.nodes) for k, part in enumerate(parts)]
+    ]
+    before, end_us = len(panel.shown.bars), panel.shown.end_us
+    d.trigger("fold_blocks")
+    (bar, *more) = [bar for bar in panel.shown.bars if bar.blocks > 1]
+    assert {bar.blocks for bar in (bar, *more)} <= set(range(2, len(parts) + 1))
+    assert f"{bar.blocks} equal blocks, 6.00 µs to 6.00 µs each" in bar.tip(end_us)
+    assert len(panel.shown.bars) < before and panel.shown.end_us == pytest.approx(end_us)
+    filled = sum(bar.us for bar in panel.shown.bars if bar.kind != "layer")
+    assert filled == pytest.approx(end_us)
+    rows = [panel.parts.row(panel.parts.index(n, 0)) for n in range(panel.parts.rowCount())]
+    assert rows[0].us == 6.0 * bar.blocks and panel._label(rows[0]) == bar.title
+    d.trigger("fold_blocks")
+    assert len(panel.shown.bars) == before

@@ -178,6 +178,13 @@ def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     assert found.prices[parts["first"].id].us == pytest.approx(7.68 - 25.2), "it would be faster"
 
 
+def test_a_partition_that_is_the_whole_model_takes_what_was_measured_last():
+    opened, parts = a_mix_that_won()
+    told, _ = explain_document(opened, 0)
+    here = {line.candidate: line.here_us for line in told.alternatives}
+    assert here[parts["whole"].id] == 32.7, "and not 49.7, an early time"
+
+
 def test_a_pin_costs_the_difference_of_what_was_measured():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
