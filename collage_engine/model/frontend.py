@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS
+from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS, OnnxNode
 from collage_engine.model.draft import node_name
 from collage_engine.model.enclosures import AT_BORDER
 from collage_engine.model.onnx_external import is_mapped
@@ -275,7 +275,8 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         inputs = onnx_frontend.onnx_input()
         inputs.extend(self._nodes[i] if i else None for i in node.input)
         own = CONVERTERS.get(node.op_type)
-        result = own(self.bb, inputs, attributes, self.opset) if own else None
+        read = OnnxNode(self.bb, inputs, attributes, self.opset)
+        result = own(read) if own else None
         if result is None:
             table = onnx_frontend._get_convert_map()
             convert = table[node.op_type].get_converter(self.opset)
