@@ -2,8 +2,8 @@
 
 All candidates over the same operators are timed in the same rounds, so that a slow moment of the
 machine meets all of them. A sample lasts at least a millisecond. Whatever is clearly slower than
-the fastest is dropped; the others get samples until theirs agree or their time is over. As in
-Inductor's ``benchmark_cpu`` (PyTorch, ``runtime/benchmarking.py``), the median counts.
+the fastest is dropped; the others get samples until their medians are precise or their time is
+over. As in Inductor's ``benchmark_cpu`` (PyTorch, ``runtime/benchmarking.py``), the median counts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class ProtocolSettings:
     """Rounds that are taken at most; chosen."""
     budget_s: float = 0.06
     """Seconds for each timed call; chosen."""
-    agreeing: float = TIE_SHARE
-    """Samples agree when their 20th and 80th percentile are this share of the median apart."""
+    precise: float = TIE_SHARE
+    """A median is precise once its standard error is this share of it."""
     worse: float = 1.25
     """One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
     chosen."""
@@ -46,7 +46,7 @@ COMPARED_FROM = 6
 """Rounds from which on samples are compared: the fewest of which the 20th and the 80th percentile
 leave one out at either end."""
 DEFAULTS = ProtocolSettings()
-NOTHING_DROPPED = ProtocolSettings(worse=math.inf, agreeing=0.0)
+NOTHING_DROPPED = ProtocolSettings(worse=math.inf, precise=0.0)
 """Timing in which nothing is dropped and all time is used: all of the times are needed."""
 
 
@@ -90,6 +90,15 @@ class Timing:
     def high(self) -> float:
         """Return the 80th percentile of the samples, in seconds per call."""
         return self.at(80)
+
+    @property
+    def standard_error(self) -> float:
+        """Return the standard error of the median, in seconds per call.
+
+        Of normally distributed samples 60 % lie within 1.683 standard deviations, and the median
+        scatters 1.2533 times as much as the mean.
+        """
+        return 1.2533 * (self.high - self.low) / 1.683 / math.sqrt(len(self.samples))
 
 
 def time_interleaved(
@@ -189,7 +198,8 @@ class _Rounds:
     def is_enough(self, done: int, elapsed_s: float) -> bool:
         """Tell whether the samples that were taken are enough.
 
-        They are when the budget is spent, or when those of everyone that was not dropped agree.
+        They are when the budget is spent, or when the medians of all that were not dropped are
+        precise.
 
         Args:
             done: How many rounds were taken.
@@ -201,8 +211,7 @@ class _Rounds:
         if elapsed_s >= settings.budget_s * len(self.timings):
             return True
         return done >= COMPARED_FROM and all(
-            self.timings[index].high - self.timings[index].low
-            <= settings.agreeing * self.timings[index].median
+            self.timings[index].standard_error <= settings.precise * self.timings[index].median
             for index in self.racing
         )
 

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from collage_engine.records.placement import TIE_SHARE
 from collage_engine.timing.child import timed, undisturbed
 from collage_engine.timing.protocol import (
     COMPARED_FROM,
@@ -66,6 +67,14 @@ def test_a_lone_steady_candidate_is_done_quickly():
     assert world.now < 0.02
 
 
+def test_samples_that_scatter_are_taken_until_their_median_is_precise():
+    world = World(noise=0.05)
+    (timing,) = time_interleaved([world.timed_call("a", 1e-3)], clock=world.clock)
+    assert COMPARED_FROM < len(timing.samples) < 40
+    assert timing.high - timing.low > 2 * TIE_SHARE * timing.median
+    assert timing.standard_error <= TIE_SHARE * timing.median
+
+
 def test_a_lone_noisy_candidate_stops_at_its_budget():
     world = World(noise=1.0)
     (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
@@ -73,7 +82,7 @@ def test_a_lone_noisy_candidate_stops_at_its_budget():
 
 
 def test_clearly_worse_are_dropped_early():
-    world = World(noise=0.03)
+    world = World(noise=0.1)
     timed = [
         world.timed_call("best", 1.00e-3),
         world.timed_call("near", 1.01e-3),
