@@ -30,7 +30,13 @@ from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.layer_times import layer_times, wants_layers
-from collage_engine.trials.race_clock import SETTLE_S, RaceClock
+from collage_engine.trials.race_clock import (
+    RUNS_PER_PROFILE,
+    SETTLE_S,
+    RaceClock,
+    layers_s,
+    runs_of_layers,
+)
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.standings import (
     COMMON_ROUNDS,
@@ -45,13 +51,6 @@ from collage_engine.trials.standings import (
 from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.sentences import NO_TURN
 
-RUNS_PER_PROFILE = 3
-"""Runs of a contender of several partitions that are profiled after each of its first rounds, of
-which there are ``COMMON_ROUNDS``; chosen."""
-RUNS_OF_LAYERS = COMMON_ROUNDS * RUNS_PER_PROFILE
-"""Runs of the winner that are profiled, layer by layer: as many as those of a contender in all."""
-MOST_RUNS_OF_LAYERS, LAYERS_S = 200, 0.5
-"""Runs of the winner that are profiled at most, and seconds for them; chosen."""
 OTHERS_S = 10.0
 """Seconds in which the layers of the toolchains that did not win are timed, at most; chosen."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
@@ -384,9 +383,8 @@ class Race:
             us, process = self.standings.time_us(entry), entry.process
             if entry is winner or us is None or process.failure is not None:
                 continue
-            runs_s = max(LAYERS_S, RUNS_OF_LAYERS * us / 1e6)
             # It is loaded twice, and either may take longer than it did before.
-            if 3 * process.load_s + 2 * runs_s > self.clock.left_s:
+            if 3 * process.load_s + layers_s(us) > self.clock.left_s:
                 return
             on_progress(1, 1, f"timing the layers of {entry.contender.title}")
             if not process.loaded:
@@ -398,17 +396,16 @@ class Race:
         """Return what the winner's kernels and layers take; nothing where it is not known."""
         self._ask_memory(winner)
         process, built, us = winner.process, winner.process.built, self.standings.time_us(winner)
-        # Of short runs many are made, so that some of them are not interrupted.
-        runs = max(RUNS_OF_LAYERS, min(MOST_RUNS_OF_LAYERS, int(LAYERS_S * 1e6 / (us or 1e6))))
+        if built is None or us is None:
+            return ()
         calls: tuple[KernelTime, ...] = ()
-        inside = PlacementProfile()
+        inside, runs = PlacementProfile(), runs_of_layers(us)
         with contextlib.suppress(WorkerError, ToolchainError):
             calls = process.profile(runs).calls
-            # The least time of a step is taken even where loading was slower than predicted.
-            left_s = max(LEAST_S, self.clock.left_s)
-            if calls and built and wants_layers(built) and process.load_s < left_s:
+            has_time = process.load_s + layers_s(us) / 2 < self.clock.left_s
+            if calls and wants_layers(built) and has_time:
                 inside = process.layers_inside(runs)
-        if built is None or us is None or not calls:
+        if not calls:
             return ()
         return layer_times(self.runner.bench.model.graph, built, calls, inside, us)
 

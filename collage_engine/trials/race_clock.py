@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from collage_engine.machine.clocks import LEAST_KEPT
 from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
 
@@ -16,6 +17,22 @@ SETTLE_S = 3.0
 others to enter, too: slow models would take the time of those; chosen."""
 UNKNOWN_LOAD_S = 3.0
 """Seconds for loading, where none was seen yet; chosen, from models of a hundred operators."""
+RUNS_PER_PROFILE = LEAST_KEPT
+"""Runs of a contender of several partitions that are profiled after each of its first rounds, of
+which there are ``COMMON_ROUNDS``."""
+MOST_RUNS_OF_LAYERS, LAYERS_S = 200, 0.5
+"""Runs of the winner that are profiled layer by layer at most, and seconds for them; chosen: many
+where they are short, so that some of them are not interrupted."""
+
+
+def runs_of_layers(us: float) -> int:
+    """Return how many runs of so many microseconds are profiled layer by layer."""
+    return max(RUNS_PER_PROFILE, min(MOST_RUNS_OF_LAYERS, int(LAYERS_S * 1e6 / us)))
+
+
+def layers_s(us: float) -> float:
+    """Return the seconds of the two profiles of the layers of a placement of so many µs."""
+    return 2 * (runs_of_layers(us) + 2) * us / 1e6  # each profile has two more runs, to begin with
 
 
 @dataclass(eq=False)
@@ -87,7 +104,9 @@ class RaceClock:
         Three times what loading took: its runtimes are asked for their layers in another process,
         and a step that was begun before may take longer than was predicted.
         """
-        return 3 * self.load_s + self.fresh_rounds_s
+        leader = self.standings.leader
+        us = None if leader is None else self.standings.time_us(leader)
+        return 3 * self.load_s + self.fresh_rounds_s + (layers_s(us) if us else 0.0)
 
     @property
     def fresh_rounds_s(self) -> float:

@@ -18,6 +18,7 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from collage_engine.machine.clocks import least_disturbed
 from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.placement import TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
@@ -391,7 +392,8 @@ class Standings:
         """Return microseconds by candidate of each partition, and of what is between them.
 
         They are divided by how much slower than usual the machine was in the round: by what the
-        leader took in it, over what it takes in the median of all rounds.
+        leader took in it, over what it takes in the median of all rounds. Of these profiles those
+        count that other programs disturbed least.
         """
         process = entry.process
         built = None if process.failure is not None else process.built
@@ -405,7 +407,8 @@ class Standings:
             [us / self._slowness(number) for us in profile]
             for number, profile in entry.profiles.items()
         ]
-        *parts_us, between_us = map(statistics.median, zip(*profiles, strict=True))
+        kept = least_disturbed(profiles)
+        *parts_us, between_us = map(statistics.median, zip(*kept, strict=True))
         return dict(zip(parts, parts_us, strict=True)), between_us
 
     def _slowness(self, number: int) -> float:
