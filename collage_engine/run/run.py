@@ -39,6 +39,7 @@ from collage_engine.run.stages.whole_models import (
 )
 from collage_engine.run.task import RunTask
 from collage_engine.support.text import counted
+from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs
@@ -203,12 +204,25 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         # Better kernels for those that tuning could bring into the best cover.
         tuned = tune_kernels(task, catalog, inputs, measuring, race, control)
         catalog, inputs = tuned.catalog, tuned.inputs
-        searched = search_covers(catalog, inputs, race, control)  # the covers with the least cost
-        # Covers enter the race; what their partitions take there corrects the costs. On a device
-        # the clock sees calls being issued; there candidates are timed as they run in the model.
-        if task.settings.in_place and catalog.target.kind == "cpu" and not task.is_quick:
-            graph = task.open_model.model.graph
-            inputs, searched = calibrate_costs(graph, inputs, searched, race, control)
+        while True:
+            searched = search_covers(
+                catalog, inputs, race, control
+            )  # the covers with the least cost
+            calibrated, measured = inputs, measuring.counts.measured
+            # Covers enter the race; what their partitions take there corrects the costs. On a
+            # device the clock sees calls being issued; there candidates are timed as they run in
+            # the model.
+            if task.settings.in_place and catalog.target.kind == "cpu" and not task.is_quick:
+                graph = task.open_model.model.graph
+                calibrated, searched = calibrate_costs(graph, inputs, searched, race, control)
+            # Half of the time that is left then is for measuring more, and half for the covers that
+            # follow, as long as either is worth beginning with.
+            if "measure" not in control.cut_short or race.clock.to_improve_s < 2 * LEAST_S:
+                break
+            inputs = measure_candidates(task, catalog, inputs, measuring, race, control)
+            if measuring.counts.measured == measured:
+                break
+        inputs = calibrated
     # These and all baselines enter the race, as far as there is time; it ends.
     confirmed = confirm_winner(task, catalog, inputs, searched.covers, samples, race, control)
     exported = export_winner(task, catalog, samples, confirmed, control)

@@ -41,7 +41,8 @@ def measure_candidates(
 ) -> SearchInputs:
     """Measure candidates and transitions until the best cover is measured or the time is over.
 
-    A quick confirmation measures only where the costs at hand make no cover.
+    A quick confirmation measures only where the costs at hand make no cover. Where time is left
+    after a search, the measuring may go on.
 
     Args:
         task: What the run was asked for.
@@ -59,6 +60,8 @@ def measure_candidates(
         Cancelled: The user stopped the run.
     """
     inputs = _with_costs_of(task.previous, inputs)
+    if not measuring.counts.distinct:
+        measuring.begin(inputs.candidates, inputs.costs)
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
         seconds = race.clock.for_step_s if has_answer else race.clock.to_improve_s
@@ -66,7 +69,9 @@ def measure_candidates(
         seconds = 0.0 if is_quick else seconds
         work = _Measurement(task, catalog, race, measuring, control.within(seconds), inputs)
         is_complete = work.measure_as_far_as_possible(seconds, report)
-        if not is_complete and not is_quick:
+        if is_complete and "measure" in control.cut_short:
+            control.cut_short.remove("measure")  # the first time it was
+        elif not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
         control.emit(
@@ -122,8 +127,6 @@ class _Measurement:
                 self.inputs.candidates, self.inputs.costs
             )
             self.inputs = self.inputs.with_costs(costs)
-            if not self.measuring.counts.distinct:  # it ended before any candidate's turn came
-                self.measuring.begin(self.inputs.candidates, costs)
             if isinstance(error, MeasureError):
                 if not has_cover(self.inputs):
                     raise
@@ -147,7 +150,6 @@ class _Measurement:
         self.control.check()
         opened, inputs = self.task.open_model, self.inputs
         now("recording the model's own values")
-        self.measuring.begin(inputs.candidates, inputs.costs)
         planner = MeasurementPlanner(
             inputs,
             self.measuring,
