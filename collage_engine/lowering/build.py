@@ -247,7 +247,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
 
 
 class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
-    """Build a cover of a model file into a fresh folder."""
+    """Build a cover of a model file into a fresh folder; an empty one only opens the model."""
 
     model: str
     shapes: dict[str, tuple[int, ...]]
@@ -266,7 +266,7 @@ class BuildJob:
         self._model: ImportedModel | None = None
         self._lowered: LoweredParts | None = None
 
-    def __call__(self, request: BuildCover) -> BuiltModule:
+    def __call__(self, request: BuildCover) -> BuiltModule | None:
         """Import the model, then build and export the cover; what was built."""
         from collage_engine.lowering.emit import LoweredParts
         from collage_engine.lowering.reference import run_onnx
@@ -278,5 +278,7 @@ class BuildJob:
                 request.model, dict(request.shapes), request.sha256, run_onnx
             )
             self._key, self._lowered = key, LoweredParts()
+        if not request.cover:
+            return None
         built = build_cover(self._model, request.cover, request.spin, self._lowered)
         return write_module(built, Path(request.folder), link=True)

@@ -45,7 +45,9 @@ from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import try_mixes
+from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
 from collage_engine.trials.race import Race
+from collage_engine.trials.runner import early_builder
 
 
 def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunControl) -> RunUpdate:
@@ -85,6 +87,10 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)
             task = replace(task, settings=fewer, threads_us=previous.threads_us)
+        record = task.open_model.model.record
+        if not task.is_quick and record.weights_bytes < ONE_LOADED_FROM_BYTES:
+            builder = control.open(early_builder(record, control.cancelled))
+            task = replace(task, builder=builder)
         catalog, inputs = enumerate_candidates(task, control, begins=True)
         # The true outputs, which placements are compared with.
         samples = draw_samples(task, control)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.machine.worker import Worker
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.settings import RunSettings
@@ -26,6 +27,8 @@ class RunTask:
         previous: The run before, which a quick confirmation compares with.
         started_at: When the run began, as ISO 8601 in UTC.
         machine_before: Clocks and load at its beginning.
+        builder: The process that builds placements, which has been opening the model since the run
+            began; None: one is started when it is needed.
         threads_us: What the fastest whole model took in common rounds, in microseconds by number of
             threads, where this number was the run's to find; the settings then hold the best.
     """
@@ -38,6 +41,7 @@ class RunTask:
     previous: Run | None
     started_at: str
     machine_before: MachineState
+    builder: Worker | None = None
     threads_us: Mapping[int, float] = field(default_factory=dict)
 
     @property

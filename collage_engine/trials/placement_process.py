@@ -24,6 +24,8 @@ from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
+from collage_engine.records.candidate import Candidate
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError
 from collage_engine.support.files import write_npz
@@ -121,6 +123,20 @@ def quantile(values: Sequence[float], percentile: int) -> float:
     """Return the value that this share of all values, in percent, do not exceed."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * percentile / 100) - 1)]
+
+
+def build_request(
+    model: ModelRecord, cover: Sequence[Candidate], *, spin: bool | None, folder: str
+) -> BuildCover:
+    """Return the request to build a cover of a model into a folder, or only to open the model."""
+    return BuildCover(
+        model=model.path,
+        shapes=dict(model.shapes),
+        cover=tuple(cover),
+        spin=spin,
+        folder=folder,
+        sha256=model.sha256,
+    )
 
 
 class TrialBench:
@@ -255,14 +271,8 @@ class PlacementProcess:
         """
         bench, model = self._bench, self._bench.model.record
         bench.evict_others(None)
-        request = BuildCover(
-            model=model.path,
-            shapes=dict(model.shapes),
-            cover=self.contender.cover,
-            spin=bench.settings.spin,
-            folder=str(self._module_folder),
-            sha256=model.sha256,
-        )
+        cover, spin = self.contender.cover, bench.settings.spin
+        request = build_request(model, cover, spin=spin, folder=str(self._module_folder))
         began = time.monotonic()
         if not self._may_be_tried():
             return

@@ -5,17 +5,20 @@ What is timed follows from the objective of the run: latency, throughput or the 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeAlias
 
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.machine.worker import Worker
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.settings import RunSettings
-from collage_engine.support.errors import Cancelled
-from collage_engine.support.time_limits import Flag, FlagWhen
+from collage_engine.support.errors import Cancelled, CollageError
+from collage_engine.support.time_limits import WORK_S, Flag, FlagWhen, with_weights
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import (
     BUILD_JOB,
@@ -23,6 +26,7 @@ from collage_engine.trials.placement_process import (
     PlacementProcess,
     TrialBench,
     TrialSettings,
+    build_request,
 )
 
 TAIL = 99
@@ -35,17 +39,21 @@ class TrialRunner:
     """Builds placements and runs each in its own process; closing it ends these processes."""
 
     def __init__(
-        self, bench: TrialBench, modules: Mapping[tuple[object, ...], Module] | None = None
+        self,
+        bench: TrialBench,
+        modules: Mapping[tuple[object, ...], Module] | None = None,
+        builder: Worker | None = None,
     ) -> None:
         """Prepare; no process is started yet.
 
         Args:
             bench: What placements compute, on which samples, and how they are run.
             modules: What was built before, by the contender's key; it is not built again.
+            builder: The worker that builds; None: one is started when it is needed.
         """
         self.bench = bench
         self._modules = dict(modules or {})
-        self._builder: Worker | None = None
+        self._builder = builder
         self._processes: list[PlacementProcess] = []
         self._numbers = itertools.count(1)
 
@@ -134,6 +142,25 @@ class TrialRunner:
             process.close()
             return False
         return True
+
+
+@contextlib.contextmanager
+def early_builder(model: ModelRecord, cancelled: Flag) -> Iterator[Worker]:
+    """Start the worker that builds: it opens the model while its candidates are enumerated."""
+    builder, ended = Worker(BUILD_JOB, name="collage-build"), threading.Event()
+    opening = build_request(model, (), spin=None, folder="")
+    is_over = FlagWhen(lambda: ended.is_set() or cancelled.is_set())
+
+    def open_model() -> None:
+        with contextlib.suppress(CollageError):  # the first build fails again, and says so
+            builder.call(opening, with_weights(WORK_S, model.weights_bytes), is_over)
+
+    threading.Thread(target=open_model, daemon=True).start()
+    try:
+        yield builder
+    finally:
+        ended.set()
+        builder.close()
 
 
 def trial_settings(settings: RunSettings) -> TrialSettings:

@@ -67,7 +67,7 @@ def compile_unmeasured(
     contenders = unmeasured_choices(calls, catalog, inputs.settings, pinned_to_host(inputs.pins))
     refused: dict[str, str] = {}
     bench = bench_of(task, samples, control, TrialSettings())
-    with control.stage("build") as report, TrialRunner(bench) as runner:
+    with control.stage("build") as report, TrialRunner(bench, builder=task.builder) as runner:
         for chosen in _possible(contenders, inputs):
             process = runner.process(chosen)
             runner.build(process)

@@ -58,10 +58,8 @@ def open_race(
     ends_at = control.ends_at - task.settings.tune_budget_s - exporting_s(task)
     if inputs.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
-    runner = TrialRunner(
-        bench_of(task, samples, control, trial_settings(inputs.settings)), task.open_model.modules
-    )
-
+    bench = bench_of(task, samples, control, trial_settings(inputs.settings))
+    runner = TrialRunner(bench, task.open_model.modules, task.builder)
     race = Race(runner, ends_at, keep=control.keep)
     race.on_answer = answer_teller(task, catalog, inputs, race, control)
     return control.open(race)
