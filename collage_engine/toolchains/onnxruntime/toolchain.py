@@ -1,7 +1,7 @@
 """Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API.
 
-Where the package onnxruntime-gpu is installed and a device is there, its providers for NVIDIA
-devices are further instances.
+Where the package onnxruntime-gpu is installed and a device is there, its provider for NVIDIA
+devices is a further instance.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.providers import (
     GPU_PACKAGE,
     device_instances,
-    present_providers,
+    has_provider,
     provider_libraries,
-    provider_of,
     provider_plan,
 )
 from collage_engine.toolchains.runtime import weight_files
@@ -64,7 +63,7 @@ FOLDING = "ConstantFolding"
 
 
 class OnnxRuntimeToolchain(OnnxFedToolchain):
-    """ONNX Runtime's CPU provider with its default settings, and its providers for devices."""
+    """ONNX Runtime's CPU provider with its default settings, and its provider for devices."""
 
     about = ToolchainAbout(
         name="onnxruntime",
@@ -94,7 +93,10 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
-            beside=(("libonnxruntime.so.1", self.library()), *self._provider_files()),
+            beside=(
+                ("libonnxruntime.so.1", self.library()),
+                *(provider_libraries() if has_provider() else ()),
+            ),
         )
 
     def probe(self) -> ToolchainState:
@@ -104,11 +106,11 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         state = super().probe()
         if not state.available:
             return state
-        devices = [device.record().name for device in cuda_probe().devices]
+        devices = cuda_probe().devices if has_provider() else ()
         return msgspec.structs.replace(
             state,
-            targets=("cpu", "cuda") if present_providers() else ("cpu",),
-            devices=("cpu", *(devices if present_providers() else ())),
+            targets=("cpu", "cuda") if devices else ("cpu",),
+            devices=("cpu", *(device.record().name for device in devices)),
         )
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
@@ -121,10 +123,10 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
-        if provider_of(instance):
+        if instance.architecture:
             types = graph.nodes[index].types
             if any(value.is_open or value.dtype == "string" for value in types):
-                return "its providers for devices return no texts, and no values of unknown size"
+                return "its provider for devices returns no texts, and no values of unknown size"
         return super().supports(graph, index, instance)
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
@@ -251,23 +253,13 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return self.carried(self.library(), "libonnxruntime.so.1"), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries of the functions' providers, too."""
-        providers = {provider_of(function.instance) for function in functions} - {""}
-        files = dict(
-            pair for provider in sorted(providers) for pair in provider_libraries(provider)
-        )
+        """Return the provider's libraries, too, where a function runs on a device."""
+        on_device = any(function.instance.architecture for function in functions)
         further = (
             self.carried(file, name, "" if name.startswith("libonnxruntime") else LICENCE)
-            for name, file in files.items()
+            for name, file in (provider_libraries() if on_device else ())
         )
         return (*self.runtime_libraries(), *further)
-
-    def _provider_files(self) -> tuple[tuple[str, Path], ...]:
-        """Return the libraries of the providers for devices that are present."""
-        files = dict(
-            pair for provider in present_providers() for pair in provider_libraries(provider)
-        )
-        return tuple(files.items())
 
 
 def _with_open_sizes(content: bytes) -> bytes:

@@ -163,29 +163,20 @@ class DeviceStream {
   int (*wait_)(void*, void*, unsigned) = nullptr;
 };
 
-// Options of a provider, as text.
-using ProviderOptions = std::vector<std::pair<std::string, std::string>>;
-
-// Has a session's options name a provider for NVIDIA devices, before those that are named later.
-inline void AppendProvider(void* session_options, const std::string& name,
-                           const ProviderOptions& options) {
+// Has a session's options name the provider for CUDA, before those that are named later.
+inline void AppendProvider(void* session_options,
+                           const std::vector<std::pair<std::string, std::string>>& options) {
   const OrtApi& api = OrtApi::Instance();
-  bool tensorrt = name == "tensorrt";
-  if (!tensorrt && name != "cuda") {
-    TVM_FFI_THROW(ValueError) << "ONNX Runtime has no provider " << name << " for NVIDIA devices";
-  }
   std::vector<const char*> keys, values;
   for (const auto& [key, value] : options) {
     keys.push_back(key.c_str());
     values.push_back(value.c_str());
   }
-  OrtHandle made(tensorrt ? kReleaseTensorRTProviderOptions : kReleaseCUDAProviderOptions);
-  api.Call(tensorrt ? kCreateTensorRTProviderOptions : kCreateCUDAProviderOptions, made.out());
-  api.Call(tensorrt ? kUpdateTensorRTProviderOptions : kUpdateCUDAProviderOptions, made.get(),
-           static_cast<const char* const*>(keys.data()),
+  OrtHandle made(kReleaseCUDAProviderOptions);
+  api.Call(kCreateCUDAProviderOptions, made.out());
+  api.Call(kUpdateCUDAProviderOptions, made.get(), static_cast<const char* const*>(keys.data()),
            static_cast<const char* const*>(values.data()), keys.size());
-  api.Call(tensorrt ? kSessionOptionsAppendTensorRT : kSessionOptionsAppendCUDA, session_options,
-           static_cast<const void*>(made.get()));
+  api.Call(kSessionOptionsAppendCUDA, session_options, static_cast<const void*>(made.get()));
 }
 
 }  // namespace collage

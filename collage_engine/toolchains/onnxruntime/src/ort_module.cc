@@ -4,7 +4,8 @@
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
 //
-// A plan with "providers" is run by these on an NVIDIA device, on which its arguments then lie.
+// A plan with "libraries" is run by the provider for CUDA, which needs them, on an NVIDIA device, on which
+// its arguments then lie.
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
@@ -300,7 +301,7 @@ class OrtModule : public PlanModule {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
                files_.buffers(), files_.sizes(), files_.count());
     }
-    if (Has(plan, "providers")) OpenDevice(plan, options.get());
+    if (Has(plan, "libraries")) OpenDevice(plan, options.get());
     auto open = [&](const char* exact) {
       api.Call(kAddSessionConfigEntry, options.get(),
                static_cast<const char*>("session.x64quantprecision"), exact);
@@ -324,17 +325,10 @@ class OrtModule : public PlanModule {
     const OrtApi& api = OrtApi::Instance();
     OpenLibraries(Names(plan, "libraries"));
     stream_ = std::make_unique<DeviceStream>();
-    for (const ffi::Any& each : Get<json::Array>(plan, "providers")) {
-      json::Object provider = each.cast<json::Object>();
-      ProviderOptions said{
-          {"has_user_compute_stream", "1"},
-          {"user_compute_stream", std::to_string(reinterpret_cast<uintptr_t>(stream_->get()))}};
-      for (const auto& [key, value] : Get<json::Object>(provider, "options")) {
-        said.emplace_back(std::string(key.cast<ffi::String>()),
-                          std::string(value.cast<ffi::String>()));
-      }
-      AppendProvider(options, GetString(provider, "name"), said);
-    }
+    std::string stream = std::to_string(reinterpret_cast<uintptr_t>(stream_->get()));
+    AppendProvider(options, {{"has_user_compute_stream", "1"},
+                             {"user_compute_stream", stream},
+                             {"use_tf32", GetString(plan, "use_tf32")}});
     api.Call(kCreateMemoryInfo, static_cast<const char*>("Cuda"), kOrtDeviceAllocator, 0,
              kOrtMemTypeDefault, device_memory_.out());
     api.Call(kCreateRunOptions, run_options_.out());

@@ -1,7 +1,7 @@
 // Positions of functions in OrtApi, the table of ONNX Runtime's C API, which is only ever appended to.
 // Each is checked by what the function does: those of the adapter in
 // tests/engine/test_toolchain_onnxruntime.py, those of an artifact that is an operator of ONNX Runtime
-// (artifact/loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py, those of the providers
+// (artifact/loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py, those of the provider
 // for NVIDIA devices in tests/gpu/test_operators.py.
 #ifndef COLLAGE_ORT_SLOTS_H_
 #define COLLAGE_ORT_SLOTS_H_
@@ -55,10 +55,6 @@ enum OrtSlot : int {
   kSetGlobalInterOpNumThreads = 148,
   kSetGlobalSpinControl = 149,
   kAddRunConfigEntry = 165,
-  kSessionOptionsAppendTensorRT = 170,
-  kCreateTensorRTProviderOptions = 171,
-  kUpdateTensorRTProviderOptions = 172,
-  kReleaseTensorRTProviderOptions = 174,
   kSessionOptionsAppendCUDA = 204,
   kCreateCUDAProviderOptions = 205,
   kUpdateCUDAProviderOptions = 206,
