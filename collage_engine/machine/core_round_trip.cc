@@ -6,60 +6,49 @@
 // meanwhile does not count, and ends after a tenth of a second.
 //
 //   g++ -O2 -pthread core_round_trip.cc -o round_trip && ./round_trip 0 1
-#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <time.h>
 
-namespace {
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+using Clock = std::chrono::steady_clock;
 
 constexpr int kTrips = 500;
-constexpr double kSeconds = 0.1;
-alignas(64) int turn = 0;  // even: the first thread writes next; odd: the second one; negative: it is over
+alignas(64) std::atomic<int> turn{0};  // even: the first thread writes next; odd: the second one; negative: it is over
 
-bool Pin(int processor) {
+void Pin(const char* processor) {
   cpu_set_t set;
   CPU_ZERO(&set);
-  CPU_SET(processor, &set);
-  return sched_setaffinity(0, sizeof set, &set) == 0;
+  CPU_SET(std::atoi(processor), &set);
+  if (sched_setaffinity(0, sizeof set, &set) != 0) std::exit(1);
 }
-
-double Now() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec + now.tv_nsec * 1e-9;
-}
-
-void* Answer(void* processor) {
-  if (!Pin(*static_cast<int*>(processor))) exit(1);
-  for (int value = 0; value >= 0;) {
-    value = __atomic_load_n(&turn, __ATOMIC_ACQUIRE);
-    if (value & 1) __atomic_store_n(&turn, value + 1, __ATOMIC_RELEASE);
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 int main(int count, char** arguments) {
-  if (count != 3 || !Pin(atoi(arguments[1]))) return 1;
-  int second = atoi(arguments[2]);
-  pthread_t other;
-  if (pthread_create(&other, nullptr, Answer, &second) != 0) return 1;
-  double end = Now() + kSeconds, least = 1.0;
-  while (Now() < end) {
-    double start = Now();
+  if (count != 3) return 1;
+  std::thread other([&] {
+    Pin(arguments[2]);
+    for (int value = 0; value >= 0; value = turn.load(std::memory_order_acquire)) {
+      if (value & 1) turn.store(value + 1, std::memory_order_release);
+    }
+  });
+  Pin(arguments[1]);
+  double least = 1e9;
+  for (auto end = Clock::now() + std::chrono::milliseconds(100); Clock::now() < end;) {
+    auto start = Clock::now();
     for (int trip = 0; trip < kTrips; ++trip) {
-      __atomic_store_n(&turn, 1, __ATOMIC_RELEASE);
-      while (__atomic_load_n(&turn, __ATOMIC_ACQUIRE) != 2) {
+      turn.store(1, std::memory_order_release);
+      while (turn.load(std::memory_order_acquire) != 2) {
       }
     }
-    double taken = (Now() - start) / kTrips;
-    if (taken < least) least = taken;
+    std::chrono::duration<double, std::nano> taken = Clock::now() - start;
+    least = std::min(least, taken.count() / kTrips);
   }
-  __atomic_store_n(&turn, -2, __ATOMIC_RELEASE);
-  pthread_join(other, nullptr);
-  printf("%.1f\n", least * 1e9);
+  turn.store(-2, std::memory_order_release);
+  other.join();
+  std::printf("%.1f\n", least);
   return 0;
 }

@@ -10,14 +10,13 @@ import ctypes
 import hashlib
 import json
 import re
-import subprocess
-import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 from typing import Any
 
+from collage_engine.machine.worker import WorkerError, WorkerTimeout, call_in_child
 from collage_engine.records.toolchain import Device
-from collage_engine.support.errors import UsageError, last_line
+from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import ANSWER_S
 
 DEFAULT_ARCHITECTURE = "sm_90a"
@@ -162,69 +161,34 @@ def cuda_target(architecture: str) -> Any:
 def cuda_probe() -> CudaProbe:
     """Return what a child process learns from the driver; asked once per process."""
     try:
-        child = subprocess.run(
-            [sys.executable, "-P", "-c", _CHILD, *sys.path],
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_S,
-            stdin=subprocess.DEVNULL,
-        )
-    except subprocess.TimeoutExpired:
-        return CudaProbe(reason=f"the NVIDIA driver did not answer within {ANSWER_S:g} s")
-    if child.returncode < 0:
-        return CudaProbe(reason=f"the NVIDIA driver crashed (signal {-child.returncode})")
-    try:
-        answer = json.loads(child.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return CudaProbe(reason=last_line(child.stderr, "the NVIDIA driver gave no answer"))
-    return read_answer(answer)
+        probe: CudaProbe = call_in_child(f"{__name__}:ask_driver", None, timeout_s=ANSWER_S)
+    except WorkerTimeout as error:
+        return CudaProbe(reason=f"the NVIDIA driver gave {error}")
+    except WorkerError as error:
+        return CudaProbe(reason=f"the NVIDIA driver crashed: {error}")
+    return probe
 
 
-def read_answer(answer: dict[str, object]) -> CudaProbe:
-    """Turn the child's JSON into records."""
-    reason = answer.get("reason")
-    if reason:
-        return CudaProbe(reason=str(reason))
-    entries = answer.get("devices")
-    assert isinstance(entries, list)
-    devices = tuple(
-        CudaDevice(**{**entry, "capability": tuple(entry["capability"])}) for entry in entries
-    )
-    if not devices:
-        return CudaProbe(reason="the NVIDIA driver finds no device")
-    return CudaProbe(devices=devices)
-
-
-_CHILD = """
-import sys
-sys.path[:] = sys.argv[1:]
-from collage_engine.machine.cuda import print_devices
-print_devices()
-"""
-
-
-def print_devices() -> None:
-    """Print, in the child process, the devices or a reason as one line of JSON."""
-    print(json.dumps(_ask_driver()))
-
-
-def _ask_driver() -> dict[str, object]:
+def ask_driver(_: object = None) -> CudaProbe:
+    """Return what the driver says; to be called in a child process."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:
-        return {"reason": "no NVIDIA driver: libcuda.so.1 is not on this machine"}
+        return CudaProbe(reason="no NVIDIA driver: libcuda.so.1 is not on this machine")
     status = cuda.cuInit(0)
     if status:
-        return {"reason": f"the NVIDIA driver refuses to start: {_error(cuda, status)}"}
+        return CudaProbe(reason=f"the NVIDIA driver refuses to start: {_error(cuda, status)}")
     version, count = ctypes.c_int(), ctypes.c_int()
     cuda.cuDriverGetVersion(ctypes.byref(version))
     status = cuda.cuDeviceGetCount(ctypes.byref(count))
     if status:
-        return {"reason": f"the NVIDIA driver counts no devices: {_error(cuda, status)}"}
-    return {"devices": [_describe(cuda, n, version.value) for n in range(count.value)]}
+        return CudaProbe(reason=f"the NVIDIA driver counts no devices: {_error(cuda, status)}")
+    if not count.value:
+        return CudaProbe(reason="the NVIDIA driver finds no device")
+    return CudaProbe(tuple(_describe(cuda, n, version.value) for n in range(count.value)))
 
 
-def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> dict[str, object]:
+def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> CudaDevice:
     handle, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
     cuda.cuDeviceGet(ctypes.byref(handle), number)
     cuda.cuDeviceGetName(name, len(name), handle)
@@ -235,14 +199,14 @@ def _describe(cuda: ctypes.CDLL, number: int, driver: int) -> dict[str, object]:
         cuda.cuDeviceGetAttribute(ctypes.byref(value), which, handle)
         return value.value
 
-    return {
-        "number": number,
-        "name": name.value.decode(),
-        "capability": [attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)],
-        "memory_bytes": memory.value,
-        "l2_bytes": attribute(_L2_BYTES),
-        "driver": driver,
-    }
+    return CudaDevice(
+        number=number,
+        name=name.value.decode(),
+        capability=(attribute(_CAPABILITY_MAJOR), attribute(_CAPABILITY_MINOR)),
+        memory_bytes=memory.value,
+        l2_bytes=attribute(_L2_BYTES),
+        driver=driver,
+    )
 
 
 def _error(cuda: ctypes.CDLL, status: int) -> str:

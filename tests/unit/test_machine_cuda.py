@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from collage_engine.lowering.compile_cuda import copies_wanted
@@ -9,39 +11,31 @@ from collage_engine.machine import cuda
 from collage_engine.support.errors import UsageError
 from tests.support.command import python
 
-H200 = {
-    "number": 0,
-    "name": "NVIDIA H200",
-    "capability": [9, 0],
-    "memory_bytes": 150 << 30,
-    "l2_bytes": 60 << 20,
-    "driver": 13000,
-}
+H200 = cuda.CudaDevice(
+    number=0,
+    name="NVIDIA H200",
+    capability=(9, 0),
+    memory_bytes=150 << 30,
+    l2_bytes=60 << 20,
+    driver=13000,
+)
 
 
 def there_is(monkeypatch: pytest.MonkeyPatch, probe: cuda.CudaProbe) -> None:
     monkeypatch.setattr(cuda, "cuda_probe", lambda: probe)
 
 
-def test_a_driver_answer_becomes_devices() -> None:
-    probe = cuda.read_answer({"devices": [H200]})
-    assert probe.reason is None
-    record = probe.devices[0].record()
+def test_a_device_is_described() -> None:
+    record = H200.record()
     assert record.name == "cuda:0"
     assert record.description == "NVIDIA H200, sm_90a, 150 GiB, CUDA 13.0"
     assert record.fingerprint
 
 
 def test_equal_devices_share_measurements_and_others_do_not() -> None:
-    first = cuda.read_answer({"devices": [H200, H200 | {"number": 1}]}).devices
-    other = cuda.read_answer({"devices": [H200 | {"driver": 13010}]}).devices[0]
-    assert first[0].record().fingerprint == first[1].record().fingerprint
-    assert first[0].record().fingerprint != other.record().fingerprint
-
-
-def test_no_device_is_a_reason() -> None:
-    assert cuda.read_answer({"devices": []}).reason == "the NVIDIA driver finds no device"
-    assert cuda.read_answer({"reason": "no driver"}).reason == "no driver"
+    fingerprint = H200.record().fingerprint
+    assert replace(H200, number=1).record().fingerprint == fingerprint
+    assert replace(H200, driver=13010).record().fingerprint != fingerprint
 
 
 def test_the_driver_is_asked_in_a_child() -> None:
@@ -58,7 +52,7 @@ def test_targets_without_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_targets_with_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    probe = cuda.read_answer({"devices": [H200]})
+    probe = cuda.CudaProbe((H200,))
     there_is(monkeypatch, probe)
     assert cuda.choose_target("cuda").device == probe.devices[0]
     assert cuda.choose_target("cuda:sm_90").device == probe.devices[0]

@@ -25,7 +25,7 @@ from collage_engine.kernels.cuda.product.plan import S8, ProductPlan, chosen
 from collage_engine.machine.cuda import generation
 from collage_engine.partition.quantized_numbers import Scaling
 from collage_engine.records.graph import Node, ValueIndex
-from collage_engine.toolchains.tvm.quantized import UnsupportedComposite, Writer
+from collage_engine.toolchains.tvm.quantized import KernelSizes, UnsupportedComposite, Writer
 
 
 def signed_value(value: Any) -> Any:
@@ -124,15 +124,7 @@ class CudaWriter(Writer):
         """Return a value that a kernel has written as an image, unchanged."""
         return value
 
-    def convolution(
-        self,
-        node: Node,
-        weights: np.ndarray,
-        groups: int,
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-    ) -> Any:
+    def convolution(self, node: Node, weights: np.ndarray, sizes: KernelSizes) -> Any:
         """Return the sums of a convolution of 8-bit values.
 
         Raises:
@@ -140,14 +132,9 @@ class CudaWriter(Writer):
         """
         data = self.numbers.of("data")
         shape = self.graph.values[self.found["data"]].type.shape
+        groups, strides, padding, dilation = sizes
         window = Window(
-            shape,
-            weights.shape,
-            node.type.shape,
-            groups,
-            list(strides),
-            list(dilation),
-            tuple(padding),
+            shape, weights.shape, node.type.shape, groups, [*strides], [*dilation], padding
         )
         if few_rows(window):
             direct = shape_of_direct(window, data.dtype)

@@ -9,7 +9,7 @@ form here stays as the model has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from tvm import relax, te, tirx
@@ -34,7 +34,10 @@ from collage_engine.records.graph import (
 )
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.products import pads, per_axis
+from collage_engine.toolchains.runtime.products import Ints, pads, per_axis
+
+KernelSizes: TypeAlias = tuple[int, Ints, Ints, Ints]
+"""Groups of a convolution; strides, padding before and behind, and dilation by axis."""
 
 
 class UnsupportedComposite(Exception):
@@ -146,16 +149,14 @@ class Writer:
         weights, scales = self.numbers.weights()
         order = str(attributes["kernel_layout"])
         weights = weights.transpose([order.index(a) for a in "OI" + "DHW"[3 - rank :]])
-        groups = int(attributes.get("groups", 1))
         begin, end = pads(attributes["padding"], rank)
-        kernel = self.convolution(
-            node,
-            np.ascontiguousarray(weights),
-            groups,
+        sizes = (
+            int(attributes.get("groups", 1)),
             per_axis(attributes["strides"], rank),
             (*begin, *end),
             per_axis(attributes["dilation"], rank),
         )
+        kernel = self.convolution(node, np.ascontiguousarray(weights), sizes)
         residual = [self.image(self._residual())] if "residual" in self.found else []
         data = self.image(self.found["data"])
         name = f"quantized_conv{rank}d"
@@ -183,15 +184,7 @@ class Writer:
             raise UnsupportedComposite
         return residual
 
-    def convolution(
-        self,
-        node: Node,
-        weights: np.ndarray,
-        groups: int,
-        strides: tuple[int, ...],
-        padding: tuple[int, ...],
-        dilation: tuple[int, ...],
-    ) -> Expr:
+    def convolution(self, node: Node, weights: np.ndarray, sizes: KernelSizes) -> Expr:
         """Return what sums a convolution; ``weights`` as in ONNX.
 
         Raises:
@@ -199,30 +192,20 @@ class Writer:
         """
         shape = node.type.shape
         data = self.graph.values[self.found["data"]].type.shape
-        return self._sums(
-            (data[0], *data[2:], data[1]),
-            (shape[0], *shape[2:], shape[1]),
-            weights,
-            (groups, strides, padding, dilation),
-        )
+        last = (data[0], *data[2:], data[1])
+        return self._sums(last, (shape[0], *shape[2:], shape[1]), weights, sizes)
 
     def product(self, node: Node, weights: np.ndarray) -> Expr:
         """Return what sums a matmul; ``weights``: output columns first."""
         data = self.graph.values[self.found["data"]].type.shape
         return self._sums(data, node.type.shape, weights, NO_KERNEL)
 
-    def _sums(
-        self,
-        data: tuple[int, ...],
-        out: tuple[int, ...],
-        weights: np.ndarray,
-        sizes: tuple[int, tuple[int, ...], tuple[int, ...], tuple[int, ...]],
-    ) -> IntegerSums:
+    def _sums(self, data: Ints, out: Ints, weights: np.ndarray, sizes: KernelSizes) -> IntegerSums:
         """Return the sums over data with channels last, by our kernel rules."""
         scaling = self.numbers.of("data")
         signed = scaling.dtype == "int8"
         zero = scaling.single("the data")[1] + (128 if signed else 0)
-        shape: tuple[int, ...] = weights.shape
+        shape: Ints = weights.shape
         problem = DotProblem(
             True, tuple(data), tuple(out), shape, *sizes, "int8", zero=zero, signed=signed
         )

@@ -7,7 +7,6 @@
 #include <cublasLt.h>
 
 #include <array>
-#include <limits>
 
 #include "collage_cuda.h"
 
@@ -81,9 +80,11 @@ class Product {
   static std::string Library() { return "cublasLt " + std::to_string(cublasLtGetVersion()); }
 
   explicit Product(const json::Object& about)
-      : a_(Field(about, "a").cast<json::Object>()),
-        b_(Field(about, "b").cast<json::Object>()),
-        d_(Field(about, "d").cast<json::Object>()) {
+      : a_(Get<json::Object>(about, "a")),
+        b_(Get<json::Object>(about, "b")),
+        d_(Get<json::Object>(about, "d")),
+        c_(Operand::Of(about, "c")),
+        bias_(Operand::Of(about, "bias")) {
     name_ = GetString(about, "name");
     int64_t m = Get<int64_t>(about, "m"), n = Get<int64_t>(about, "n"), k = Get<int64_t>(about, "k");
     batch_ = static_cast<int32_t>(Get<int64_t>(about, "batch"));
@@ -98,11 +99,7 @@ class Product {
     first_ = Layout(kind, transpose_b ? k : n, transpose_b ? n : k, about, "stride_b");
     second_ = Layout(kind, transpose_a ? m : k, transpose_a ? k : m, about, "stride_a");
     result_ = Layout(kind, n, m, about, "stride_d");
-    if (Has(about, "c")) {
-      c_.emplace(Field(about, "c").cast<json::Object>());
-      added_ = Layout(kind, n, m, about, "stride_c");
-    }
-    if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
+    if (c_) added_ = Layout(kind, n, m, about, "stride_c");
     const std::string function = GetString(about, "epilogue");
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_DEFAULT;
     if (function == "relu") {
@@ -212,22 +209,13 @@ class Product {
         found.data(), &count);
     cublasLtMatmulPreferenceDestroy(preference);
     CheckLt(status, "asking for algorithms");
-    float best = std::numeric_limits<float>::infinity();
-    Stopwatch watch(stream);
-    for (int i = 0; i < count; ++i) {
-      if (found[i].state != CUBLAS_STATUS_SUCCESS || found[i].workspaceSize > kWorkspace) continue;
-      float ms;
-      try {
-        ms = watch.Time([&] { Enqueue(p, found[i].algo, workspace, stream); });
-      } catch (const ffi::Error&) {
-        continue;  // proposed, and refused when it came to it
-      }
-      if (ms < best) {
-        best = ms;
-        algorithm_ = found[i].algo;
-      }
-    }
-    if (!algorithm_) TVM_FFI_THROW(RuntimeError) << name_ << ": cuBLASLt has no algorithm for it";
+    auto usable = std::remove_if(found.begin(), found.begin() + count, [](const auto& each) {
+      return each.state != CUBLAS_STATUS_SUCCESS || each.workspaceSize > kWorkspace;
+    });
+    int fastest = Fastest(stream, static_cast<int>(usable - found.begin()),
+                          [&](int i) { Enqueue(p, found[i].algo, workspace, stream); });
+    if (fastest < 0) TVM_FFI_THROW(RuntimeError) << name_ << ": cuBLASLt has no algorithm for it";
+    algorithm_ = found[fastest].algo;
   }
 
   void BindBias(const Pointers& p) {

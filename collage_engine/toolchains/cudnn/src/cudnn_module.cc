@@ -7,7 +7,6 @@
 #include <cudnn.h>
 #include <cudnn_frontend.h>
 
-#include <limits>
 #include <unordered_map>
 
 #include "collage_cuda.h"
@@ -128,23 +127,11 @@ class Step {
   // from then on, since the steps after it shall choose on real data.
   void Choose(const Memory& memory, void* workspace, cudaStream_t stream) {
     if (plans_.size() == 1) return Launch(memory, workspace, stream);
-    Stopwatch watch(stream);
-    float best = std::numeric_limits<float>::infinity();
-    for (const auto& plan : plans_) {
-      float ms;
-      try {
-        ms = watch.Time([&] { Execute(memory, workspace, stream, plan.first); });
-      } catch (const ffi::Error&) {
-        continue;
-      }
-      if (ms < best) {
-        best = ms;
-        chosen_ = plan;
-      }
-    }
-    if (best == std::numeric_limits<float>::infinity()) {
-      TVM_FFI_THROW(RuntimeError) << name_ << ": no engine of cuDNN runs it";
-    }
+    int fastest = Fastest(stream, static_cast<int>(plans_.size()), [&](int i) {
+      Execute(memory, workspace, stream, plans_[i].first);
+    });
+    if (fastest < 0) TVM_FFI_THROW(RuntimeError) << name_ << ": no engine of cuDNN runs it";
+    chosen_ = plans_[fastest];
   }
 
   void Launch(const Memory& memory, void* workspace, cudaStream_t stream) {
@@ -168,9 +155,9 @@ class Step {
   // Add the operations to graph_.
   void Compose() {
     if (what_ == "attention") return ComposeAttention();
-    GraphTensor x = Input(Field(about_, "x").cast<json::Object>()), w, y;
-    if (Has(about_, "w")) w = Input(Field(about_, "w").cast<json::Object>());
-    const TensorAbout result(Field(about_, "y").cast<json::Object>());
+    GraphTensor x = Input(about_, "x"), w, y;
+    if (Has(about_, "w")) w = Input(about_, "w");
+    const TensorAbout result(Get<json::Object>(about_, "y"));
     if (what_ == "pointwise") {
       y = x;
     } else if (what_ == "conv") {
@@ -194,12 +181,10 @@ class Step {
     attributes.set_name(name_)
         .set_generate_stats(false)
         .set_attn_scale(static_cast<float>(Get<double>(about_, "scale")));
-    if (Has(about_, "mask")) attributes.set_bias(Input(Field(about_, "mask").cast<json::Object>()));
-    GraphTensor q = Input(Field(about_, "q").cast<json::Object>());
-    GraphTensor k = Input(Field(about_, "k").cast<json::Object>());
-    GraphTensor v = Input(Field(about_, "v").cast<json::Object>());
+    if (Has(about_, "mask")) attributes.set_bias(Input(about_, "mask"));
+    GraphTensor q = Input(about_, "q"), k = Input(about_, "k"), v = Input(about_, "v");
     Output(graph_->sdpa(q, k, v, std::move(attributes))[0],
-           TensorAbout(Field(about_, "y").cast<json::Object>()));
+           TensorAbout(Get<json::Object>(about_, "y")));
   }
 
   void Output(const GraphTensor& y, const TensorAbout& result) {
@@ -219,8 +204,8 @@ class Step {
     return attributes;
   }
 
-  GraphTensor Input(const json::Object& object) {
-    TensorAbout about(object);
+  GraphTensor Input(const json::Object& object, const char* key) {
+    TensorAbout about(Get<json::Object>(object, key));
     return graph_->tensor(fe::graph::Tensor_attributes()
                               .set_uid(Bind(about.operand))
                               .set_dim(about.dims)
@@ -238,7 +223,7 @@ class Step {
       attributes.set_relu_lower_clip_slope(static_cast<float>(Get<double>(post, "slope")));
     }
     if (!Has(post, "other")) return graph_->pointwise(value, attributes);
-    return graph_->pointwise(value, Input(Field(post, "other").cast<json::Object>()), attributes);
+    return graph_->pointwise(value, Input(post, "other"), attributes);
   }
 
   int64_t Bind(const Operand& operand) {

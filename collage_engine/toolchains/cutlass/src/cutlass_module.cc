@@ -5,7 +5,6 @@
 // choice is serialised with the plan.
 #include <dlfcn.h>
 
-#include <limits>
 #include <map>
 
 #include "collage_cuda.h"
@@ -39,8 +38,8 @@ class Step {
   explicit Step(const json::Object& about)
       : name_(GetString(about, "name")),
         library_(OpenLibrary(GetString(about, "library"))),
-        a_(Field(about, "a").cast<json::Object>()),
-        d_(Field(about, "d").cast<json::Object>()) {}
+        a_(Get<json::Object>(about, "a")),
+        d_(Get<json::Object>(about, "d")) {}
   virtual ~Step() = default;
   size_t MakeReady() { return 0; }
   // Chooses a kernel, where there is a choice; the operands hold what they will, or something like it.
@@ -105,9 +104,11 @@ CollageProblem ReadProblem(const json::Object& about) {
 class Convolution : public Step {
  public:
   explicit Convolution(const json::Object& about)
-      : Step(about), problem_(ReadProblem(about)), b_(Field(about, "b").cast<json::Object>()) {
-    if (Has(about, "c")) c_.emplace(Field(about, "c").cast<json::Object>());
-    if (Has(about, "bias")) bias_.emplace(Field(about, "bias").cast<json::Object>());
+      : Step(about),
+        problem_(ReadProblem(about)),
+        b_(Get<json::Object>(about, "b")),
+        c_(Operand::Of(about, "c")),
+        bias_(Operand::Of(about, "bias")) {
     const std::string chosen = Has(about, "kernel") ? GetString(about, "kernel") : "";
     for (int32_t i = 0; i < library_.count; ++i) {
       if (chosen == library_.kernels[i].name) chosen_ = &library_.kernels[i];
@@ -116,22 +117,10 @@ class Convolution : public Step {
 
   void Choose(const Memory& memory, void* workspace, cudaStream_t stream) final {
     if (chosen_ == nullptr) {
-      float best = std::numeric_limits<float>::infinity();
-      Stopwatch watch(stream);
-      for (int32_t i = 0; i < library_.count; ++i) {
-        const CollageKernel& kernel = library_.kernels[i];
-        float ms;
-        try {
-          ms = watch.Time([&] { Run(kernel, memory, stream); });
-        } catch (const ffi::Error&) {
-          continue;  // refused when it came to it, as where it needs more shared memory than there is
-        }
-        if (ms < best) {
-          best = ms;
-          chosen_ = &kernel;
-        }
-      }
-      if (chosen_ == nullptr) TVM_FFI_THROW(RuntimeError) << name_ << ": no kernel runs on this device";
+      int fastest = Fastest(stream, library_.count,
+                            [&](int i) { Run(library_.kernels[i], memory, stream); });
+      if (fastest < 0) TVM_FFI_THROW(RuntimeError) << name_ << ": no kernel runs on this device";
+      chosen_ = &library_.kernels[fastest];
     }
     Step::Choose(memory, workspace, stream);
   }

@@ -98,6 +98,27 @@ class Stopwatch {
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
 };
 
+// Which of so many ways to do a step takes the least time; -1: none of them runs.
+template <typename F>
+int Fastest(cudaStream_t stream, int count, F run) {
+  Stopwatch watch(stream);
+  int fastest = -1;
+  float least = 0;
+  for (int i = 0; i < count; ++i) {
+    float ms;
+    try {
+      ms = watch.Time([&] { run(i); });
+    } catch (const ffi::Error&) {
+      continue;  // refused when it came to it, as where it needs more shared memory than there is
+    }
+    if (fastest < 0 || ms < least) {
+      least = ms;
+      fastest = i;
+    }
+  }
+  return fastest;
+}
+
 // A plan module whose arguments lie on an NVIDIA device.
 class CudaModule : public PlanModule {
  public:
@@ -175,7 +196,12 @@ struct Operand {
   explicit Operand(const json::Object& about)
       : where(GetString(about, "where")),
         at(static_cast<size_t>(Get<int64_t>(about, "at"))),
-        offset(Has(about, "offset") ? static_cast<size_t>(Get<int64_t>(about, "offset")) : 0) {}
+        offset(static_cast<size_t>(GetInt(about, "offset", 0))) {}
+  // That of a step which a plan has under a key, if it has one.
+  static std::optional<Operand> Of(const json::Object& step, const char* key) {
+    if (!Has(step, key)) return std::nullopt;
+    return Operand(Get<json::Object>(step, key));
+  }
   std::string where;
   size_t at;
   size_t offset;  // bytes from there to the first element, where it is a part of what lies there
