@@ -123,19 +123,6 @@ def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
     process.close()
 
 
-def test_a_placement_that_fails_when_it_is_loaded_again_costs_only_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(placement_process, "ONE_LOADED_FROM_BYTES", 0)
-    script = Script()
-    script.us |= {"a": 100.0, "b": 80.0}
-    script.crash_in_round["b"] = 1
-    with Race(script.runner(tmp_path)) as race:
-        race.enter(contenders("ab"))
-        done = race.finish()
-    assert done.winner.contender.name == "a"
-
-
 def test_the_memory_of_children_counts() -> None:
     megabytes = 120
     program = f"x = bytearray({megabytes} << 20); print('there', flush=True); input()"

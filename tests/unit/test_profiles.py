@@ -211,20 +211,6 @@ def test_a_difference_is_of_partitions_and_never_of_a_share_of_one(document, tmp
         assert change.delta_us == known.get(change.node), change
 
 
-def test_model_explorer_gets_the_time_of_nodes_that_are_partitions(document):
-    run = document.runs[-1]
-    like = run.placement.partitions[0]
-    partitions = tuple(
-        msgspec.structs.replace(like, onnx_nodes=names, in_place_us=us, estimated_us=1.0)
-        for names, us in ((("a",), 2.5), (("b", "c"), 9.0), (("d",), None))
-    )
-    placement = msgspec.structs.replace(run.placement, partitions=partitions)
-    data = json.loads(
-        render(document, "explorer", msgspec.structs.replace(run, placement=placement))
-    )
-    assert data["results"] == {"a": {"value": 2.5}, "d": {"value": 1.0}}
-
-
 def as_model_explorer_reads_it(text: str, nodes: set[str]) -> dict[str, tuple[float, str]]:
     """Each node's value and colour, by ``NodeDataProviderGraphData`` in Model Explorer's types.ts.
 
