@@ -143,23 +143,6 @@ def test_an_artifact_the_engine_and_python_share_a_process(artifacts, first):
     assert done.returncode == 0, done.stderr
 
 
-def test_two_artifacts_in_one_fresh_process(artifacts, site, tmp_path):
-    code = """
-import sys, importlib.util
-spec = importlib.util.spec_from_file_location("loader", sys.argv[1] + "/loader/run_artifact.py")
-loader = importlib.util.module_from_spec(spec); spec.loader.exec_module(loader)
-models = [loader.load(folder) for folder in sys.argv[1:]]
-for folder, model in [*zip(sys.argv[1:], models)] * 2:
-    report = loader.check(model, *loader.read_sample(folder, model.manifest))
-    assert report["max_rel_error"] < 1e-5, report
-print("both")
-"""
-    both = [str(artifacts("mixed")), str(artifacts("openvino"))]
-    for order in (both, both[::-1]):
-        done = run_bare(site, "-c", code, *order, cwd=tmp_path)
-        assert done.stdout.strip() == "both", done.stderr
-
-
 def test_an_artifact_runs_in_a_program_that_uses_onnx_runtime_itself(artifacts, site, tmp_path):
     """The program has made the process's environment of ONNX Runtime, by the same library."""
     code = """

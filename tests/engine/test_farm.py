@@ -34,7 +34,6 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 from collage_engine.support.errors import CollageError, FarmError, UsageError
 from collage_engine.support.files import resource
-from tests.support.json_schemas import assert_fits
 
 ROOT = Path(collage_engine.__file__).resolve().parents[1]
 MNIST = resource("models/mnist.onnx")
@@ -225,23 +224,6 @@ def test_what_had_ended_is_kept_when_the_scheduler_is_killed(
             next(placing)
         assert store.info().measurements == rows > 0
     assert run_artifact(tmp_path / "out")["max_rel_error"] < 1e-4
-
-
-@pytest.mark.slow
-def test_the_command_places_on_a_farm_and_prints_the_run(
-    farm_of_one: Cluster, tmp_path: Path
-) -> None:
-    farm_of_one.connect(1).__exit__()
-    out, session = tmp_path / "out", tmp_path / "mnist.collage"
-    line, environment = command(
-        farm_of_one, tmp_path, str(MNIST), "-o", str(out), "--session", str(session)
-    )
-    done = subprocess.run(line, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    assert_fits("place", "run", document)
-    assert document["artifact"] == str(out) and document["measured_on"] == socket.gethostname()
-    assert session.exists() and run_artifact(out)["max_rel_error"] < 1e-4
 
 
 def test_strangers_are_kept_out(farm_of_one: Cluster, tmp_path: Path) -> None:

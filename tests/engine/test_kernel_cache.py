@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -294,26 +292,6 @@ def test_the_first_write_of_a_process_makes_room(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(kept_files, "_looked", [])
     keep_kernel(digest_of("e"), bytes(1000))
     assert [file.exists() for file in files] == [False, True, True, True]
-
-
-TWO_PROCESSES = """
-import sys
-from tests.engine.test_kernel_cache import module_of, run, scaled, times
-factors = [1.0 + k / 64 for k in range(12)]
-import numpy as np
-assert np.allclose(run(module_of(*map(scaled, factors))), times(*factors), rtol=1e-6)
-"""
-
-
-def test_two_processes_at_once(folder: Path, compiled: list[str]) -> None:
-    command = [sys.executable, "-c", TWO_PROCESSES]
-    both = [subprocess.Popen(command, cwd=Path(__file__).parents[2]) for _ in range(2)]
-    assert [process.wait() for process in both] == [0, 0]
-    assert len(list(kernel_files())) == 12
-    assert not list(folder.rglob("*.partial"))
-    factors = [1.0 + k / 64 for k in range(12)]
-    run(module_of(*map(scaled, factors)))
-    assert compiled == [], "this process takes what they have kept"
 
 
 def test_partitions_of_earlier_covers_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -70,14 +70,6 @@ def test_it_is_waited_for_where_nothing_else_takes_an_operator(
     assert catalog.not_ready == () and not warnings
 
 
-def test_it_is_left_out_with_a_warning_where_there_is_a_placement(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    _, inputs, warnings = enumerated("tiny", tmp_path, monkeypatch)
-    assert {c.instance.toolchain for c in inputs.candidates} == {"tvm"}
-    assert "ONNX Runtime is left out of this run: it was not ready" in warnings
-
-
 def test_a_run_without_a_linker_is_refused_before_anything_is_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,12 +54,6 @@ def test_operators_relax_cannot_import_are_named(
     assert capfd.readouterr() == ("", "")
 
 
-def test_shapes_that_do_not_fit_name_the_node() -> None:
-    text = "(float[2,3] x) => (y) { [culprit] y = MatMul(x, w) }"
-    with pytest.raises(ModelError, match="culprit"):
-        import_onnx(written(text, {"w": np.ones((4, 5), np.float32)}), "m.onnx")
-
-
 @pytest.mark.parametrize(
     ("outputs", "kept"), [("(y)", "nn.layer_norm"), ("(y, mean)", "onnx:LayerNormalization")]
 )
@@ -315,21 +309,6 @@ def test_sizes_computed_from_shapes_fold_away() -> None:
         "ConstantOfShape",
         "Trilu",
     }
-
-
-def test_bfloat16_constants_and_inputs_keep_their_type() -> None:
-    import ml_dtypes
-
-    net = Net("bfloat16", opset=13)
-    x = net.op("Cast", net.input("x", [2, 3]), to=int(TensorProto.BFLOAT16))
-    table = net.const(np.arange(3).astype(ml_dtypes.bfloat16))
-    net.output(net.op("Cast", net.op("Add", x, table), to=1))
-    imported = import_onnx(net.model())
-    (constant,) = imported.graph.record.constants
-    assert constant.type.dtype == "bfloat16"
-    np.testing.assert_array_equal(
-        imported.constant(constant.index).astype(np.float32), [0.0, 1.0, 2.0]
-    )
 
 
 ONES = {"ones": np.ones(6, np.float32), "whole": np.array([2, 6])}

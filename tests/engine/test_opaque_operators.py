@@ -7,22 +7,17 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-import tvm
-from tvm import relax
 
-from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
-from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import Target
 from collage_engine.run.inspect_candidate import nested_graphs
 from collage_engine.support.errors import ModelError
 from collage_engine.toolchains import registry
 from tests import zoo
-from tests.support.covers import candidate_on
 from tests.support.model_runs import run_onnx
 from tests.support.written import written
 from tests.zoo.net import Net
@@ -120,19 +115,6 @@ def test_onnx_nodes_that_must_run_together_are_shown_as_one_graph() -> None:
     (graph,) = nested_graphs(model, names(model).index(several[0]))
     assert graph.name == "" and len(graph.nodes) > 1
     assert several[0].removeprefix("onnx:").startswith(graph.nodes[0].type)
-
-
-def test_onednn_runs_recurrent_operators_between_partitions_of_others() -> None:
-    source, model = opened("tagger")
-    cover = []
-    for number, op in enumerate(names(model)):
-        runtime = registry.get("onednn" if op == "onnx:LSTM" else "onnxruntime")
-        cover.append(candidate_on(runtime.instances(Target.cpu(1), "float32")[0], (number,)))
-    machine = relax.VirtualMachine(build_cover(model, cover).executable, tvm.runtime.cpu())
-    inputs = model.random_inputs(5)
-    tensors = [from_numpy(inputs[name], kind) for name, kind in model.inputs]
-    found = to_numpy(machine["main"](*tensors), model.outputs[0][1])
-    np.testing.assert_allclose(found, run_onnx(source, inputs)[0], rtol=1e-4, atol=1e-5)
 
 
 def reversed_sequence(time_axis: int, opset: int) -> dict[str, object]:

@@ -92,28 +92,6 @@ for wrong in ({"nothing": np.zeros(3, np.float32)}, {"Input3": np.zeros((1, 1, 2
     onnx.checker.check_model(onnx.load(model))
 
 
-def test_two_artifacts_run_in_one_process_and_from_several_threads(embedded, artifacts, tmp_path):
-    first, model, library = embedded
-    other = artifacts("tvm")
-    second = embed(other, tmp_path / "second.onnx")
-    body = """
-import threading
-places = [sys.argv[1:4], sys.argv[4:7]]
-opened = [(session(model, library), folder) for model, library, folder in places]
-failed = []
-def calls(one, folder):
-    for _ in range(50):
-        if not error(one, folder) < 1e-5:
-            failed.append(folder)
-threads = [threading.Thread(target=calls, args=each) for each in opened * 2]
-[each.start() for each in threads]
-[each.join() for each in threads]
-print(failed)
-"""
-    places = (model, library, first, tmp_path / "second.onnx", second, other)
-    assert in_plain_session(body, *places).strip() == "[]"
-
-
 def test_ten_artifacts_of_the_same_toolchains_run_in_one_process(embedded, tmp_path):
     """Each brings copies of the same libraries; they are loaded and freed in any order."""
     folder, model, library = embedded

@@ -33,12 +33,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages.samples import (
-    RunSamples,
-    draw_samples,
-    refuse_unchecked,
-    sample_warnings,
-)
+from collage_engine.run.stages.samples import RunSamples, draw_samples, sample_warnings
 from collage_engine.run.task import RunTask
 from collage_engine.support.errors import ArtifactError, MeasureError, ModelError, ToolchainError
 from collage_engine.support.files import write_npz
@@ -297,18 +292,6 @@ def test_a_number_that_chooses_a_branch_is_one_that_it_is_compared_with(
         return
     with pytest.raises(ModelError, match="cannot be run for reference"):
         model_samples(model, RunSettings())
-
-
-def test_what_no_range_makes_finite_is_known_by_name(imported: Importing) -> None:
-    """The logarithm of what is below zero: its class is an index, and checks as little."""
-    model = defined_on_some(imported, ["Exp", "Neg", "Log"], "class", "x2")
-    samples = model_samples(model, RunSettings())
-    assert unchecked(samples) == {"v2": 1.0, "class": 1.0}
-    (told,) = sample_warnings(unchecked(samples), RunSettings())
-    assert "'v2', 'class'" in told or "'class', 'v2'" in told
-    assert "--inputs" in told
-    names = [name for name, _ in model.outputs]
-    refuse_unchecked(names, unchecked(samples), RunSettings())  # x2 is checked
 
 
 @pytest.mark.filterwarnings("ignore:invalid value encountered in log")

@@ -24,7 +24,6 @@ from tests.support.toolchain_cases import (
     error,
     imported,
     load_again,
-    one_operator,
     reference,
     run,
     saved,
@@ -205,10 +204,6 @@ def test_weights_read_in_both_types_come_back_exactly(toolchain: OneDnnToolchain
     assert saved(load_again(module)) == saved(module)
 
 
-def test_an_elementwise_operator_alone_is_computed_in_float32(toolchain: OneDnnToolchain) -> None:
-    check(toolchain, one_operator("Relu", (1, 8, 10, 12)), bound=1e-6)
-
-
 AND_OUT = {
     "itself": lambda n, y: y,
     "relu": lambda n, y: n.add("Relu", y),
@@ -224,10 +219,3 @@ def test_what_is_held_in_bfloat16_leaves_in_float32(toolchain: OneDnnToolchain, 
     y = net.add("Conv", net.input(1, 16, 5, 4), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
     z = net.add("Conv", y, net.randn(16, 16, 1, 1, scale=0.2))
     check(toolchain, net.model(AND_OUT[name](net, y), z))
-
-
-def test_a_gate_at_the_end_leaves_in_float32(toolchain: OneDnnToolchain) -> None:
-    net = Net()
-    y = net.add("Conv", net.input(1, 16, 5, 4), net.randn(16, 16, 3, 3, scale=0.1), pads=[1] * 4)
-    s = net.add("Conv", net.add("GlobalAveragePool", y), net.randn(16, 16, 1, 1, scale=0.2))
-    check(toolchain, net.model(net.add("Mul", y, net.add("Sigmoid", s))))
