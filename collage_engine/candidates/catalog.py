@@ -409,7 +409,7 @@ def _asked_spec(name: str, spec: PartitionRule, graph: DataflowGraph) -> Partiti
     with asking(name, WORK_S):
         for _, rule in spec.patterns():
             rule.matches(graph)
-    return AskedRule(spec, lambda: asking(name, WORK_S))
+    return AskedRule(spec.name, spec, lambda: asking(name, WORK_S))
 
 
 def _asked_reason(

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
@@ -196,13 +197,12 @@ def _deciding_floats(model: ImportedModel) -> dict[str, set[str]]:
 
 def _giving(model: ModelProto, names: Sequence[str]) -> ModelProto:
     """Return a copy of a model that gives these values instead of its outputs."""
-    from onnx import ModelProto, ValueInfoProto
+    from onnx import ValueInfoProto
 
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    del copy.graph.output[:]
-    copy.graph.output.extend(ValueInfoProto(name=name) for name in names)
-    return copy
+    copied = deepcopy(model)
+    del copied.graph.output[:]
+    copied.graph.output.extend(ValueInfoProto(name=name) for name in names)
+    return copied
 
 
 def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Arrays]]:

@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -174,11 +175,9 @@ class Constants:
 
     def add(self, tensor: TensorProto, name: str) -> None:
         """Add a tensor of the file under another name."""
-        copy = TensorProto()
-        copy.CopyFrom(tensor)
-        copy.name = name
         self._arrays.pop(name, None)
-        self._tensors[name] = copy
+        self._tensors[name] = deepcopy(tensor)
+        self._tensors[name].name = name
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a constant; its values are not read."""

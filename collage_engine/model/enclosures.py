@@ -9,6 +9,7 @@ graph, with everything that lies on a path between them. So no candidate can cut
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from copy import deepcopy
 
 from onnx import GraphProto, NodeProto, TensorProto
 
@@ -93,10 +94,7 @@ def enclose(graph: GraphProto, values: Collection[str]) -> list[list[NodeProto]]
     if len(members) == len(nodes):
         return []
     order = list(nx.lexicographical_topological_sort(components, key=lambda c: members[c][0]))
-    copies = [NodeProto() for _ in nodes]
-    sources = [nodes[i] for label in order for i in members[label]]
-    for copy, source in zip(copies, sources, strict=True):
-        copy.CopyFrom(source)
+    copies = deepcopy([nodes[i] for label in order for i in members[label]])
     del graph.node[:]
     graph.node.extend(copies)
     ordered, index, enclosures = list(graph.node), 0, []

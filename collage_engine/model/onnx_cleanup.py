@@ -14,6 +14,7 @@ other; ONNX Runtime's optimiser does the same before it looks for its node units
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -237,8 +238,7 @@ def without_functions(model: ModelProto) -> ModelProto:
     """
     if not model.functions:
         return model
-    flat = ModelProto()
-    flat.CopyFrom(model)
+    flat = deepcopy(model)
     _name_overloads(flat)
     _agree_on_opsets(flat)
     for node in flat.graph.node:

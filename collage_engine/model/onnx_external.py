@@ -15,6 +15,7 @@ from __future__ import annotations
 import mmap
 import os
 from collections.abc import Iterable, Iterator
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -237,8 +238,7 @@ def with_own_weights(model: ModelProto) -> ModelProto:
     """
     if not any(map(is_mapped, model.graph.initializer)):
         return model
-    copy = ModelProto()
-    copy.CopyFrom(model)
+    copy = deepcopy(model)
     for tensor in copy.graph.initializer:
         if is_mapped(tensor):
             tensor.raw_data = mapped_array(tensor).tobytes()

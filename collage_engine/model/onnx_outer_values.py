@@ -7,6 +7,7 @@ nor lost when they are renamed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 
 from onnx import AttributeProto, GraphProto, NodeProto
 
@@ -47,8 +48,7 @@ def with_outer_values(attribute: AttributeProto, names: Mapping[str, str]) -> At
     """Return the attribute; a branch reads the values from outside by other names."""
     if not attribute.HasField("g") or all(old == new for old, new in names.items()):
         return attribute
-    copy = AttributeProto()
-    copy.CopyFrom(attribute)
+    copy = deepcopy(attribute)
     _rename(copy.g, names)
     return copy
 

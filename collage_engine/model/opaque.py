@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Container, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
@@ -104,8 +105,7 @@ def operator_of(
 
 
 def _hash(tensor: TensorProto) -> str:
-    copy = TensorProto()
-    copy.CopyFrom(tensor)
+    copy = deepcopy(tensor)
     copy.name = ""
     return hashlib.sha256(copy.SerializeToString(deterministic=True)).hexdigest()
 

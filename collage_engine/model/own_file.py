@@ -8,6 +8,7 @@ RepGhostNet takes ONNX Runtime 1.2 times as long after ours, and no model was cl
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,7 +85,7 @@ def original_model(
         return None
     own.ir_version = max(own.ir_version, FIRST_CONSTANT_INITIALIZERS)
     for values, wanted in ((own.graph.input, sized), (own.graph.output, made)):
-        kept = [_copy(value) for value in wanted]
+        kept = deepcopy(list(wanted))
         del values[:]
         values.extend(kept)
     return own
@@ -108,12 +109,6 @@ def _in_order(
 
 def _element_type(value: ValueInfoProto) -> int:
     return int(value.type.tensor_type.elem_type)
-
-
-def _copy(value: ValueInfoProto) -> ValueInfoProto:
-    made = type(value)()
-    made.CopyFrom(value)
-    return made
 
 
 def write_annotated(path: Path, notes: Mapping[str, Mapping[str, str]], out: Path) -> None:

@@ -17,6 +17,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -96,9 +97,7 @@ class _Mixes(Exception):
 
 class _Proof:
     def __init__(self, model: ModelProto, dim: str) -> None:
-        plain = ModelProto()
-        plain.CopyFrom(model)
-        plain = without_functions(in_known_opset(plain, "the model"))
+        plain = without_functions(in_known_opset(deepcopy(model), "the model"))
         self.graph, self.dim = plain.graph, dim
         domains = {each.domain: each.version for each in plain.opset_import}
         self.opset = domains.get("", 1)

@@ -10,6 +10,7 @@ number is found out by running the model. The user's own file keeps its sequence
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 from onnx import (
@@ -163,8 +164,7 @@ def _lengths(
     evaluate: Evaluate,
 ) -> dict[str, int]:
     """Find how many tensors the outputs have, which must be as many on every sample that runs."""
-    probe = ModelProto()
-    probe.CopyFrom(model)
+    probe = deepcopy(model)
     del probe.graph.output[:]
     for name in names:
         length = f"{name}[] length"

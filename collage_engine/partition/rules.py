@@ -174,29 +174,17 @@ class CompositeRule(_Wrapping):
             yield self.name, rule
 
 
-class AskedRule(PartitionRule):
-    """A rule of somebody else's, which is followed within a block that says whom it belongs to.
+@dataclass(frozen=True)
+class AskedRule(_Wrapping):
+    """A rule of somebody else's, which is followed within a block that says whom it belongs to."""
 
-    Args:
-        rule: The rule.
-        asking: Makes the block's context.
-    """
-
-    def __init__(
-        self, rule: PartitionRule, asking: Callable[[], AbstractContextManager[None]]
-    ) -> None:
-        self.name = rule.name
-        self.rule = rule
-        self.asking = asking
+    asking: Callable[[], AbstractContextManager[None]]
+    """Makes the block's context."""
 
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return the rule's candidates."""
         with self.asking():
-            return self.rule.candidates(graph)
-
-    def below(self) -> Sequence[PartitionRule]:
-        """Return the rule itself."""
-        return (self.rule,)
+            return self.sub_rule.candidates(graph)
 
 
 @dataclass(frozen=True)
@@ -216,14 +204,12 @@ class UnionRule(PartitionRule):
 
 
 @dataclass(frozen=True)
-class CombineRule(PartitionRule):
+class CombineRule(_Wrapping):
     """Proposes the sub-rule's candidates and every union of them that the combiners allow.
 
     ``max_depth`` bounds the sum of the depths of what is joined; 0: no bound.
     """
 
-    name: str
-    sub_rule: PartitionRule
     combiners: tuple[CombinerRule, ...]
     max_depth: int = 0
     limits: CombineLimits = field(default_factory=CombineLimits)
@@ -233,10 +219,6 @@ class CombineRule(PartitionRule):
         seeds = self.sub_rule.candidates(graph)
         candidates = combine(graph, seeds, self.combiners, self.max_depth, self.limits)
         return [c.named(self.name) for c in candidates]
-
-    def below(self) -> Sequence[PartitionRule]:
-        """Return the rule whose candidates are combined."""
-        return (self.sub_rule,)
 
 
 @dataclass(frozen=True)

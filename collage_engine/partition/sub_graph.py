@@ -9,6 +9,7 @@ and each bit set over it costs a kilobyte or more.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property, reduce
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
@@ -47,8 +48,6 @@ def combine_kinds(left: OpKind, right: OpKind) -> OpKind:
 class SubGraph:
     """A set of operators of a dataflow graph with its border. It never changes."""
 
-    __slots__ = ("__weakref__", "_border", "_depth", "_kind", "composites", "graph", "inside")
-
     def __init__(
         self,
         graph: DataflowGraph,
@@ -62,9 +61,8 @@ class SubGraph:
         self.inside = inside
         self.composites = composites
         """Name and operators of the parts that become one library call each, in no order."""
-        self._border: tuple[tuple[OperatorNumber, ...], ...] | None = None
-        self._depth = -1
-        self._kind = kind
+        if kind is not None:
+            self.kind = kind
 
     # Border
 
@@ -78,93 +76,80 @@ class SubGraph:
         """Return the operators inside, ascending."""
         return tuple(members(self.inside))
 
-    def _find_border(self) -> tuple[tuple[OperatorNumber, ...], ...]:
+    @cached_property
+    def _border(self) -> tuple[tuple[OperatorNumber, ...], ...]:
         """Return the operators of ``entry``, ``exit``, ``input`` and ``output``."""
-        if self._border is None:
-            graph = self.graph
-            users, leaving = graph.users, graph.leaving
-            entries: list[OperatorNumber] = []
-            exits: list[OperatorNumber] = []
-            inputs: dict[OperatorNumber, None] = {}
-            outputs: dict[OperatorNumber, None] = {}
-            within = self.members
-            in_set = set(within)
-            for operator in within:
-                outside = [source for source in graph.inputs[operator] if source not in in_set]
-                if graph.nodes[operator].op not in TAKE_LISTS:
-                    inputs.update(dict.fromkeys(outside))
-                if outside or graph.given >> operator & 1:
-                    entries.append(operator)
-                leaves = bool(leaving >> operator & 1)
-                for user in users[operator]:
-                    if user not in in_set:
-                        leaves = True
-                        outputs[user] = None
-                if leaves:
-                    exits.append(operator)
-            self._border = (
-                tuple(entries),
-                tuple(exits),
-                tuple(sorted(inputs)),
-                tuple(sorted(outputs)),
-            )
-        return self._border
+        graph = self.graph
+        users, leaving = graph.users, graph.leaving
+        entries: list[OperatorNumber] = []
+        exits: list[OperatorNumber] = []
+        inputs: dict[OperatorNumber, None] = {}
+        outputs: dict[OperatorNumber, None] = {}
+        within = self.members
+        in_set = set(within)
+        for operator in within:
+            outside = [source for source in graph.inputs[operator] if source not in in_set]
+            if graph.nodes[operator].op not in TAKE_LISTS:
+                inputs.update(dict.fromkeys(outside))
+            if outside or graph.given >> operator & 1:
+                entries.append(operator)
+            leaves = bool(leaving >> operator & 1)
+            for user in users[operator]:
+                if user not in in_set:
+                    leaves = True
+                    outputs[user] = None
+            if leaves:
+                exits.append(operator)
+        return tuple(entries), tuple(exits), tuple(sorted(inputs)), tuple(sorted(outputs))
 
     @property
     def entry(self) -> tuple[OperatorNumber, ...]:
         """Return the operators inside that read a value made outside, or a weight."""
-        return self._find_border()[0]
+        return self._border[0]
 
     @property
     def exit(self) -> tuple[OperatorNumber, ...]:
         """Return the operators inside with a value that is read outside or leaves the model."""
-        return self._find_border()[1]
+        return self._border[1]
 
     @property
     def input(self) -> tuple[OperatorNumber, ...]:
         """Return the operators outside whose values are read inside, but for those in lists."""
-        return self._find_border()[2]
+        return self._border[2]
 
     @property
     def output(self) -> tuple[OperatorNumber, ...]:
         """Return the operators outside that read a value made inside."""
-        return self._find_border()[3]
+        return self._border[3]
 
     # Shape
 
-    @property
+    @cached_property
     def kind(self) -> OpKind:
         """Return the greatest kind inside."""
-        if self._kind is None:
-            nodes = self.graph.nodes
-            kind: OpKind = "elementwise"
-            for operator in members(self.inside):
-                kind = combine_kinds(kind, nodes[operator].kind)
-            self._kind = kind
-        return self._kind
+        nodes = self.graph.nodes
+        return reduce(combine_kinds, (nodes[operator].kind for operator in members(self.inside)))
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """Return the number of operators on the longest path from an entry to an exit.
 
         It is 0 where nothing enters.
         """
-        if self._depth < 0:
-            entries, exits = set(self.entry), set(self.exit)
-            depths: dict[OperatorNumber, int] = {}
-            deepest = 0
-            for operator in members(self.inside):
-                depth = 1 if operator in entries else 0
-                for source in self.graph.inputs[operator]:
-                    above = depths.get(source, 0)
-                    if above and above >= depth:
-                        depth = above + 1
-                if depth:
-                    depths[operator] = depth
-                    if operator in exits and depth > deepest:
-                        deepest = depth
-            self._depth = deepest
-        return self._depth
+        entries, exits = set(self.entry), set(self.exit)
+        depths: dict[OperatorNumber, int] = {}
+        deepest = 0
+        for operator in members(self.inside):
+            depth = 1 if operator in entries else 0
+            for source in self.graph.inputs[operator]:
+                above = depths.get(source, 0)
+                if above and above >= depth:
+                    depth = above + 1
+            if depth:
+                depths[operator] = depth
+                if operator in exits and depth > deepest:
+                    deepest = depth
+        return deepest
 
     # Questions
 
@@ -221,7 +206,7 @@ class SubGraph:
 
     def as_composite(self, name: str) -> SubGraph:
         """Return the same operators as one library call of this name."""
-        return SubGraph(self.graph, self.inside, ((name, self.inside),), self._kind)
+        return SubGraph(self.graph, self.inside, ((name, self.inside),), self.__dict__.get("kind"))
 
 
 def _flows_into(left: SubGraph, right: SubGraph) -> bool:

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
+
 from collage_engine.planning.conversions import format_transitions, input_copies_us
 from collage_engine.planning.deployment_limits import runtime_limits
 from collage_engine.records.candidate import Candidate, CostTable
 from collage_engine.records.format import LAUNCH, PAIR, split_pair
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Placement, partition_of
 from collage_engine.records.precision import keep_float32
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
@@ -153,23 +155,15 @@ def pin_verdicts(pins: Sequence[Pin], answer: Answer) -> list[PinVerdict]:
     Returns:
         One verdict for each pin; ``pending`` where the search has none.
     """
-    verdicts = {verdict.pin: verdict for verdict in answer.verdicts}
-    result = []
-    for number, pin in enumerate(pins):
-        verdict = verdicts.get(number)
-        text = pin.written
-        if verdict is None:
-            result.append(PinVerdict(pin=text, state="pending"))
-        else:
-            result.append(
-                PinVerdict(
-                    pin=text,
-                    state=verdict.state,
-                    price_us=verdict.price_us,
-                    reason=verdict.reason,
-                    contradicts=verdict.contradicts,
-                )
-            )
+    result = [PinVerdict(pin=pin.written, state="pending") for pin in pins]
+    for verdict in answer.verdicts:
+        result[verdict.pin] = PinVerdict(
+            pin=pins[verdict.pin].written,
+            state=verdict.state,
+            price_us=verdict.price_us,
+            reason=verdict.reason,
+            contradicts=verdict.contradicts,
+        )
     return result
 
 
@@ -190,21 +184,9 @@ def make_placement(
     names = [call.onnx_nodes for call in graph.nodes]
     owners = graph.node_of_operator
     partitions = tuple(
-        Partition(
-            id=f"p{index}",
-            candidate=c.id,
-            toolchain=c.instance.toolchain,
-            config=dict(c.instance.config),
-            nodes=c.nodes,
+        msgspec.structs.replace(
+            partition_of(index, c, costs.cost(c.id)),
             onnx_nodes=tuple(dict.fromkeys(name for n in c.nodes for name in names[n])),
-            estimated_us=costs.cost(c.id).us,
-            takes=c.takes,
-            gives=c.gives,
-            precision=c.instance.precision,
-            max_rel_error=costs.cost(c.id).max_rel_error,
-            device=c.instance.device,
-            architecture=c.instance.architecture,
-            tuning=c.instance.tuning,
             node_count=len({owners[n] for n in c.nodes}),
         )
         for index, c in enumerate(cover)

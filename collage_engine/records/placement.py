@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from collage_engine.records.candidate import CandidateRecord, Cost
+from collage_engine.records.candidate import UNKNOWN, Candidate, CandidateRecord, Cost
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.precision import Accuracy, RunTolerance
 from collage_engine.records.settings import Objective
@@ -438,7 +438,10 @@ def baseline_placement(
     if baseline.measured_us is None:
         return None
     chosen = [candidates.get(name) for name in baseline.candidates]
-    partitions = [_of_candidate(index, c) for index, c in enumerate(filter(None, chosen))]
+    partitions = [
+        partition_of(index, c, c.cost if c.cost.usable else UNKNOWN)
+        for index, c in enumerate(filter(None, chosen))
+    ]
     held = sorted(node for part in partitions for node in part.nodes)
     if None in chosen or held != list(range(operators)):
         return None
@@ -460,19 +463,24 @@ def whole_models(
     return [placement for placement in found if placement is not None]
 
 
-def _of_candidate(index: int, candidate: CandidateRecord) -> Partition:
+def partition_of(index: int, candidate: Candidate, cost: Cost) -> Partition:
+    """Return a candidate as the partition of this index, without the names of its nodes."""
+    instance = candidate.instance
     return Partition(
         id=f"p{index}",
         candidate=candidate.id,
-        toolchain=candidate.instance.toolchain,
-        config=dict(candidate.instance.config),
+        toolchain=instance.toolchain,
+        config=dict(instance.config),
         nodes=candidate.nodes,
         onnx_nodes=(),
-        estimated_us=candidate.cost.us if candidate.cost.usable else None,
+        estimated_us=cost.us,
         takes=candidate.takes,
         gives=candidate.gives,
-        precision=candidate.instance.precision,
-        device=candidate.instance.device,
+        precision=instance.precision,
+        max_rel_error=cost.max_rel_error,
+        device=instance.device,
+        architecture=instance.architecture,
+        tuning=instance.tuning,
     )
 
 

@@ -114,7 +114,7 @@ class EvilToolchain(ExampleToolchain):
             def candidates(self, graph: Any) -> Any:
                 return 5 if misbehave("rules") else super().candidates(graph)
 
-        return Rule(spec, contextlib.nullcontext)
+        return Rule(spec.name, spec, contextlib.nullcontext)
 
     def compile(self, function: Function) -> Any:
         garbage = [misbehave(place) for place in ("compile", "build")]
