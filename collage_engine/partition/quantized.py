@@ -113,9 +113,13 @@ def _not_broadcast(graph: DataflowGraph, value: Value) -> bool:
 
 def dequantized(name: str) -> Pattern:
     """Return a dequantize of an 8-bit value, with a constant scale and zero point."""
+    return _dequantize(anything(name, where=_typed(*SMALL)), name)
+
+
+def _dequantize(value: Pattern, name: str) -> Pattern:
     return op(
         "dequantize",
-        anything(name, where=_typed(*SMALL)),
+        value,
         constant(f"{name}_scale"),
         constant(f"{name}_zero"),
         name=f"{name}_float",
@@ -125,28 +129,13 @@ def dequantized(name: str) -> Pattern:
 
 def _weights() -> Pattern:
     """Return a pattern of constant 8-bit weights, transposed or not (Gemm's transB)."""
-    small = constant("weights", where=_typed(*SMALL))
-    plain = op(
-        "dequantize",
-        small,
-        constant("weights_scale"),
-        constant("weights_zero"),
-        name="weights_float",
-        commutative=False,
-    )
+    plain = _dequantize(constant("weights", where=_typed(*SMALL)), "weights")
     return op("permute_dims", plain, name="weights_order") | plain
 
 
 def _bias(x: Pattern) -> Pattern:
     """Return a pattern of ``x`` plus a constant, quantised to 32 bits or not, reshaped or not."""
-    whole = op(
-        "dequantize",
-        constant("bias", where=_typed("int32")),
-        constant("bias_scale"),
-        constant("bias_zero"),
-        name="bias_float",
-        commutative=False,
-    )
+    whole = _dequantize(constant("bias", where=_typed("int32")), "bias")
     shaped = op("reshape", whole, name="bias_shape")
     return op("add", x, shaped | whole | constant("bias"))
 

@@ -16,7 +16,7 @@ from collage_engine.drawing.exports import networkx_graph, placement_graphml
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.einsum import matmul_plan
 from collage_engine.model.random_inputs import RANGES, random_inputs
-from collage_engine.partition.blocks import post_dominators
+from collage_engine.partition.fuse_ops import post_dominators
 from collage_engine.records.graph import TensorType, members
 from collage_engine.records.placement import Placement
 from tests.support.graphs import GraphBuilder
