@@ -17,7 +17,8 @@ import pytest
 
 from tests.support.caches import fresh_cache
 from tests.support.command import collage
-from tests.support.misbehaving import COMPUTING, MODES, PLACES, REACHED, VARIABLE, install
+from tests.support.evil_session import COMPUTING, MODES, PLACES, REACHED, VARIABLE
+from tests.support.evil_toolchain import install
 from tests.support.toolchain_models import convolutions
 from tests.support.written import written
 
@@ -35,10 +36,9 @@ EVERY = [
     (mode, place)
     for place in PLACES
     for mode in MODES
-    if place != "tuning" and not (mode == "garbage" and place in (*COMPUTING, "import", "rules"))
+    if not (mode == "garbage" and place in (*COMPUTING, "import", "rules"))
 ]
-"""The example, which ``evil`` is made of, has no kernels to tune; garbage is ``wrong`` where
-something is computed, and a reason where rules judge."""
+"""Garbage is ``wrong`` where something is computed, and a reason where rules judge."""
 ASKED = ("import", "instances", "supports", "partition_spec", "rules")
 """Places at which it is asked about the model: it is left out for the whole run then."""
 IN_NO_PLACEMENT = ("probe", "build", "trial", *ASKED)
@@ -78,7 +78,6 @@ def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mo
 
 
 def test_a_toolchain_that_hangs_leaves_the_others_the_time_of_a_short_budget(environment, tmp_path):
-    # The example, which ``evil`` is made of, can run it as a whole.
     text = "(float[1,8,64,64] x) => (z) { [relu] y = Relu(x) [add] z = Add(y, x) }"
     onnx.save(written(text), tmp_path / "model.onnx")
     cache = fresh_cache(tmp_path / "cache", constants=False)

@@ -1,11 +1,8 @@
-"""Holds a toolchain that misbehaves in one chosen way at one chosen place, to test isolation.
+"""Runs ONNX models for the toolchain ``evil``, and misbehaves where it was asked to.
 
-It is ``tests/example_toolchain`` under the name ``evil``, in a package of its own as far as the
-engine knows: ``install`` writes what an installer would write for it. The variable
-``EVIL_BEHAVIOUR`` says ``mode@place``; nothing set, it behaves.
+``EVIL_BEHAVIOUR`` says ``mode@place``; nothing set, it behaves. This file stands by itself, since
+artifacts carry it.
 """
-
-from __future__ import annotations
 
 import os
 import signal
@@ -13,8 +10,17 @@ import sys
 import time
 from pathlib import Path
 
+import onnx
+from onnx.reference import ReferenceEvaluator
+
 MODES = ("abort", "segfault", "exit", "hang", "slow", "memory", "wrong", "garbage")
 """``wrong`` raises, or computes something else; ``garbage`` is an answer that is none."""
+COMPUTING = {
+    "measure": "collage-measure",
+    "transition": "collage-transit",
+    "trial": "collage-trial",
+}
+"""Places that are calls of what was compiled → how the name of their process begins."""
 PLACES = {
     "probe": "",
     "import": "pipeline",
@@ -24,15 +30,10 @@ PLACES = {
     "rules": "pipeline",
     "libraries": "",
     "compile": "collage-measure",
-    "measure": "collage-measure",
-    "transition": "collage-transit",
     "build": "collage-build",
-    "trial": "collage-trial",
-    "tuning": "collage-tune",
+    **COMPUTING,
 }
 """Place → how the name of the process begins that it happens in (Linux keeps 15 characters)."""
-COMPUTING = ("measure", "transition", "trial")
-"""Places that are calls of what it compiled."""
 VARIABLE = "EVIL_BEHAVIOUR"
 """It begins as the toolchain is called: what probing found for another value is not taken."""
 REACHED = "COLLAGE_TEST_REACHED"
@@ -40,32 +41,16 @@ REACHED = "COLLAGE_TEST_REACHED"
 SLOW_S = 0.3
 """Seconds that a call takes when it is to be slow; chosen."""
 
-METADATA = "Metadata-Version: 2.1\nName: collage-evil\nVersion: 1.0\n"
-ENTRY_POINTS = "[collage.toolchains]\nevil = tests.support.misbehaving.toolchain:EvilToolchain\n"
 
-
-def install(folder: Path) -> str:
-    """Write the package's metadata into a folder; returns a ``PYTHONPATH`` that has it."""
-    about = folder / "collage_evil-1.0.dist-info"
-    about.mkdir(parents=True)
-    (about / "METADATA").write_text(METADATA)
-    (about / "entry_points.txt").write_text(ENTRY_POINTS)
-    return os.pathsep.join([str(folder), str(Path(__file__).resolve().parents[3])])
-
-
-def process_name() -> str:
-    """Returns the name by which the engine calls this process."""
-    return Path("/proc/self/comm").read_text().strip()
-
-
-def misbehave(place: str) -> bool:
+def misbehave(place):
     """Do what was asked for, if this is the place.
 
     Returns:
         Whether the answer shall be garbage.
     """
     mode, _, where = os.environ.get(VARIABLE, "").partition("@")
-    if where != place or not process_name().startswith(PLACES[place]):
+    process = Path("/proc/self/comm").read_text().strip()
+    if where != place or not process.startswith(PLACES[place]):
         return False
     if REACHED in os.environ:
         Path(os.environ[REACHED]).touch()
@@ -85,6 +70,18 @@ def misbehave(place: str) -> bool:
         held = []
         while True:
             held.append(b"x" * (64 << 20))
-    if mode == "wrong":
+    if mode == "wrong" and place not in COMPUTING:
         raise ValueError("evil: this was never going to work")
-    return mode == "garbage"
+    return mode in ("wrong", "garbage")
+
+
+def open_model(model, threads, options):
+    """Return a function from the inputs to the outputs of a serialised model."""
+    evaluator = ReferenceEvaluator(onnx.load_from_string(model))
+
+    def run(inputs):
+        is_wrong = any([misbehave(place) for place in COMPUTING])
+        outputs = evaluator.run(None, dict(zip(evaluator.input_names, inputs, strict=True)))
+        return [array + 0.25 for array in outputs] if is_wrong else outputs
+
+    return run
