@@ -1,19 +1,16 @@
-"""One session, every face: desktop, report, CSV, JSON and command line show the same figures."""
+"""One session, every face: desktop, report and command line show the same figures."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing.report import render
-from collage_engine.records.answers import Comparison
 from collage_engine.records.placement import (
     MachineState,
     MemorySeen,
@@ -23,7 +20,6 @@ from collage_engine.records.placement import (
 )
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
-from collage_engine.support.text import counted
 from collage_engine.wording import figures
 from collage_engine.wording.amounts import bytes_text, gain_text, signed_time, time_text
 from collage_engine.wording.figures import winner_title
@@ -59,10 +55,6 @@ def session() -> Document:
     )
 
 
-def cells(text: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(text)))
-
-
 def shown_in_a_window(drive, *runs: Run):
     """A page that has these runs and shows the last one."""
     page = drive().open()
@@ -71,156 +63,86 @@ def shown_in_a_window(drive, *runs: Run):
     return page
 
 
-def again_elsewhere(run: Run, **changes) -> Run:
-    """The run once more, faster, its first partition on another toolchain."""
-    first, *rest = run.placement.partitions
-    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
-    placement = msgspec.structs.replace(
-        run.placement, measured_us=FASTER_US, partitions=(moved, *rest)
-    )
-    return msgspec.structs.replace(run, id="run-2", name="again", placement=placement, **changes)
-
-
-def compared_in_a_window(drive, before: Run, after: Run, difference: Comparison):
-    page = shown_in_a_window(drive, before, after)
-    page.document.comparison.set_reference(Reference("run", before.id))
-    page.document.comparison.result = difference
-    page.document.comparison.changed.emit()
-    return page
-
-
-def test_latencies_are_the_same_on_every_face(drive, session, monkeypatch) -> None:
-    run = session.runs[0]
-    html = render(session, "html", run).decode()
-    table = cells(render(session, "latencies", run).decode())
-    document = json.loads(render(session, "json", run))["run"]
-    console = Console(width=140, file=io.StringIO())
-    console.print(cli.latency_table(run))
-    printed = console.file.getvalue()
-    page = shown_in_a_window(drive, run)
-    bars = {bar.key: bar for bar in page.panels.runs.chart.bars}
-    chosen = run.placement.measured_us
-    assert document["placement"]["measured_us"] == chosen
-    for row, line in zip(latency_rows(run), table, strict=True):
-        assert line["placement"] == row.name
-        if row.us is None:
-            continue
-        assert float(line["measured_us"]) == row.us
-        for face in (html, printed):
-            assert time_text(row.us) in face and row.name in face
-        if not row.chosen:
-            gain = gain_text(row.us, chosen)
-            assert gain in html and gain in printed, "negative when faster, on every face"
-            assert float(line["against_chosen_percent"]) == pytest.approx(
-                100 * (row.us / chosen - 1)
-            )
-    for baseline in run.baselines:
-        won = baseline.name == run.winner
-        key = f"run:{run.id}" if won else f"baseline:{baseline.name}"
-        assert bars[key].value == baseline.measured_us
-        assert not won or f"baseline:{baseline.name}" not in bars, "one placement, one bar"
-    found = bars[f"found:{run.id}"]
-    reference = next(b for b in run.baselines if b.name == "tvm").measured_us
-    assert found.value == MIX_US
-    for bar, us in ((bars[f"run:{run.id}"], chosen), (found, MIX_US)):
-        assert bar.note.startswith(gain_text(us, reference))
-    assert "TVM only" in page.panels.runs.against.text(), "all bars are against one reference"
-
-
 def test_the_figures_of_a_run_are_the_same_on_every_face(drive, session, capsys) -> None:
     memory = MemoryUse(
         seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
         weights_bytes=3 * 10**6,
         artifact_bytes=7 * 10**6,
     )
-    run = msgspec.structs.replace(
-        session.runs[0],
-        model={"nodes": 19},
-        memory=memory,
-        max_rel_error=3e-6,
-        lower_bound_us=23.45,
-    )
+    run = msgspec.structs.replace(session.runs[0], memory=memory, max_rel_error=3e-6)
     session.runs[0] = run
     html = render(session, "html", run).decode()
-    json_run = json.loads(render(session, "json", run))["run"]
-    (row,) = cells(render(session, "runs").decode())
     cli.print_run(run)
     printed = capsys.readouterr().out
     page = shown_in_a_window(drive, run)
-    panel = page.panels.runs
-    shown = " ".join(part.text() for part in (page.answer.text, panel.remark, panel.detail))
-    told = panel.facts.model
-    facts = " ".join(told.index(row, 2).data() for row in range(told.rowCount()))
-    placement = run.placement
-    count = counted(len(placement.partitions), "partition")
-    # the time of what is exported
-    assert json_run["placement"]["measured_us"] == placement.measured_us
-    assert float(row["measured_us"]) == placement.measured_us
+    panel, placement = page.panels.runs, run.placement
+    facts = panel.facts.model
+    shown = " ".join(
+        [page.answer.text.text(), panel.remark.text(), panel.detail.text()]
+        + [facts.index(row, 2).data() for row in range(facts.rowCount())]
+    )
+    figures_of_it = [time_text(placement.measured_us), time_text(placement.estimated_us), "3.0e-06"]
+    figures_of_it += [bytes_text(memory.weights_bytes), bytes_text(memory.artifact_bytes)]
     for face in (html, printed, shown):
-        assert time_text(placement.measured_us) in face
-    # what was expected of it, and how far that was off
-    assert json_run["placement"]["estimated_us"] == float(row["expected_us"])
-    for face in (html, printed, shown):
-        assert time_text(placement.estimated_us) in face
-    # its parts
-    assert len(json_run["placement"]["partitions"]) == int(row["partitions"])
-    assert count in printed and count in shown and f">{len(placement.partitions)}<" in html
-    # the bound, the error, the memory
-    assert json_run["lower_bound_us"] == float(row["lower_bound_us"]) == 23.45
-    assert time_text(23.45) not in shown, "nothing that was timed reaches the bound"
-    assert json_run["max_rel_error"] == float(row["max_rel_error"]) == 3e-6
-    for face in (html, printed, facts):
-        assert "3.0e-06" in face
-    for size in (memory.weights_bytes, memory.artifact_bytes):
-        for face in (html, printed, facts):
-            assert bytes_text(size) in face
-    # who is exported, on how many threads
-    assert row["exported"] == winner_title(run) and json_run["winner"] == run.winner
-    for face in (html, printed, shown):
-        assert winner_title(run) in face
-    assert int(row["threads"]) == json_run["threads"] == run.threads
-    assert counted(run.threads, "thread") in printed
+        for figure in (*figures_of_it, winner_title(run)):
+            assert figure in face
+        for row in latency_rows(run) if face is not shown else ():
+            assert row.us is None or (time_text(row.us) in face and row.name in face)
+    table = csv.DictReader(io.StringIO(render(session, "latencies", run).decode()))
+    for row, line in zip(latency_rows(run), table, strict=True):
+        assert line["placement"] == row.name
+        if row.us is not None:
+            assert float(line["measured_us"]) == row.us
+            slower = 100 * (row.us / placement.measured_us - 1)
+            assert row.chosen or float(line["against_chosen_percent"]) == pytest.approx(slower)
+    bars = {bar.key: bar for bar in panel.chart.bars}
+    for baseline in run.baselines:
+        won = baseline.name == run.winner
+        key = f"run:{run.id}" if won else f"baseline:{baseline.name}"
+        assert bars[key].value == baseline.measured_us
+        assert not won or f"baseline:{baseline.name}" not in bars, "one placement, one bar"
+    best = bars[f"found:{run.id}"]
+    reference = next(b for b in run.baselines if b.name == "tvm").measured_us
+    assert best.value == MIX_US and best.note.startswith(gain_text(MIX_US, reference))
+    assert "TVM only" in panel.against.text(), "all bars are against one reference"
 
 
-def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys) -> None:
+@pytest.mark.parametrize("together", [True, False])
+def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys, together) -> None:
+    """Without common rounds there is no percentage on any of them."""
     before = session.runs[0]
-    after = again_elsewhere(
-        before, started_at="2026-11-22T11:00:00+00:00", rivals=[before.placement]
+    first, *rest = before.placement.partitions
+    moved = msgspec.structs.replace(first, toolchain="openblas", candidate="elsewhere")
+    placement = msgspec.structs.replace(
+        before.placement, measured_us=FASTER_US, partitions=(moved, *rest)
+    )
+    rivals = [before.placement] if together else []
+    after = msgspec.structs.replace(
+        before, id="run-2", name="again", placement=placement, rivals=rivals
     )
     session.runs.append(after)
     difference = compare_runs(before, after, session.graph)
-    gain = gain_text(FASTER_US, before.placement.measured_us)
     output.print_comparison(difference, before, after, session)
     printed = capsys.readouterr().out
     html = render(session, "html", before).decode()
-    page = compared_in_a_window(drive, before, after, difference)
+    page = shown_in_a_window(drive, before, after)
+    page.document.comparison.set_reference(Reference("run", before.id))
+    page.document.comparison.result = difference
+    page.document.comparison.changed.emit()
     panel = page.panels.runs
-    count = sum(change.change == "moved" for change in difference.nodes)
-    assert count == before.placement.partitions[0].node_count
-    assert f"{count} moved" in panel.changes.note.text() and f"{count} node" in printed
-    assert f'<td class="n">{count}</td>' in html
-    assert gain in html and gain.strip("+−") in page.answer.text.text()
-    for face in (printed, panel.changes.note.text()):
-        assert signed_time(FASTER_US - before.placement.measured_us) in face
-
-
-def test_runs_without_common_rounds_have_no_percentage_on_any_face(drive, session, capsys) -> None:
-    before = session.runs[0]
-    after = again_elsewhere(before, rivals=[])
-    session.runs.append(after)
-    gain = gain_text(FASTER_US, before.placement.measured_us)
-    found = compare_runs(before, after, session.graph)
-    assert found.delta_us is None and found.against == figures.NOT_TOGETHER
-    output.print_comparison(found, before, after, session)
-    faces = [capsys.readouterr().out, render(session, "html", before).decode()]
-    page = compared_in_a_window(drive, before, after, found)
-    panel = page.panels.runs
-    model = panel.all_runs.model
-    column = [c.title for c in model.columns].index("Against shown")
-    faces += [model.index(row, column).data() for row in range(2)]
-    faces += [panel.changes.note.text(), page.answer.text.text()]
+    note, answer = panel.changes.note.text(), page.answer.text.text()
+    gain = gain_text(FASTER_US, before.placement.measured_us).strip("+−")
+    if together:
+        assert gain in html and gain in answer
+        assert f"{first.node_count} moved" in note and f"{first.node_count} node" in printed
+        for face in (printed, note):
+            assert signed_time(FASTER_US - before.placement.measured_us) in face
+        return
+    column = [c.title for c in panel.all_runs.model.columns].index("Against shown")
+    faces = [printed, html, note, answer]
+    faces += [panel.all_runs.model.index(row, column).data() for row in range(2)]
     faces += [bar.note for bar in panel.chart.bars if bar.key.startswith("run:")]
-    assert not any(gain.strip("+−") in face for face in faces), faces
+    assert not any(gain in face for face in faces), faces
     assert sum(figures.NOT_TOGETHER in face for face in faces) == 5, faces
 
 
