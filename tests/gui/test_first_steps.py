@@ -23,26 +23,25 @@ def environment(folder: Path) -> dict[str, str]:
         "COLLAGE_EXPLORER_SETTINGS": str(folder / "settings.ini"),
         "COLLAGE_EXPLORER_RECOVERY": str(folder / "recovery"),
     }
-    inherited = {k: v for k, v in os.environ.items() if k != "QT_QPA_PLATFORM"}
-    return {**inherited, **own}
-
-
-def command(tabs: int, *arguments: str) -> list[str]:
-    start = [sys.executable, str(HERE / "first_step.py"), str(LIMIT_S), str(tabs), *arguments]
-    if shutil.which("xvfb-run"):
-        return ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24", *start]
-    return start
-
-
-def start(folder: Path, tabs: int, *arguments: str) -> dict:
-    variables = environment(folder)
     if not shutil.which("xvfb-run"):
-        variables["QT_QPA_PLATFORM"] = "offscreen"
-    done = subprocess.run(
-        command(tabs, *arguments), env=variables, capture_output=True, text=True, timeout=120
-    )
-    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
-    assert lines, done.stderr
+        return os.environ | own | {"QT_QPA_PLATFORM": "offscreen"}
+    return {k: v for k, v in os.environ.items() if k != "QT_QPA_PLATFORM"} | own
+
+
+def started(folder: Path, tabs: int, *arguments: str) -> subprocess.Popen[str]:
+    """Start the program, which ends when so many tabs are drawn."""
+    command = [sys.executable, str(HERE / "first_step.py"), str(LIMIT_S), str(tabs), *arguments]
+    if shutil.which("xvfb-run"):
+        command = ["xvfb-run", "-a", "-s", "-screen 0 1280x800x24", *command]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, env=environment(folder), stdout=pipe, stderr=pipe, text=True)
+
+
+def seen(process: subprocess.Popen[str]) -> dict:
+    """Return what the window showed when the program ended."""
+    output, said = process.communicate(timeout=LIMIT_S + 60)
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    assert lines, said
     return json.loads(lines[-1])
 
 
@@ -59,59 +58,29 @@ def model(folder: Path, name: str = "small.onnx") -> str:
 
 def test_a_model_file(tmp_path) -> None:
     """With the real engine and the packaged sample: line 1 of the README's desktop section."""
-    seen = start(tmp_path, 1, str(SAMPLE))
-    assert seen["tabs"] == ["mnist.onnx"] and seen["drawn"] == 1 and not seen["welcome"]
-    assert seen["operators"][0] > 5 and seen["banner"] == ""
+    shown = seen(started(tmp_path, 1, str(SAMPLE)))
+    assert shown["tabs"] == ["mnist.onnx"] and shown["drawn"] == 1 and not shown["welcome"]
+    assert shown["operators"][0] > 5 and shown["banner"] == ""
     if shutil.which("xvfb-run"):
-        assert seen["platform"] == "xcb"
-        width, height = seen["size"]
+        assert shown["platform"] == "xcb"
+        width, height = shown["size"]
         assert width <= 1280 and height <= 800, "the first window is larger than the screen"
-
-
-def test_several_files(tmp_path, engine) -> None:
-    seen = start(
-        tmp_path, 2, "--engine", engine, model(tmp_path), model(tmp_path, "second-small.onnx")
-    )
-    assert seen["tabs"] == ["small.onnx", "second-small.onnx"] and seen["banner"] == ""
 
 
 def test_a_bad_file_says_why(tmp_path) -> None:
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"this is no model")
-    seen = start(tmp_path, 0, str(bad))
-    assert seen["welcome"] and seen["tabs"] == []
-    assert "bad.onnx" in seen["banner"] and "not an ONNX file" in seen["banner"]
-
-
-def test_a_good_file_beside_a_bad_one(tmp_path, engine) -> None:
-    seen = start(tmp_path, 1, "--engine", engine, model(tmp_path, "broken.onnx"), model(tmp_path))
-    assert seen["tabs"] == ["small.onnx"]
-    assert "broken.onnx is not an ONNX file" in seen["banner"]
-
-
-def test_a_session_file(tmp_path, engine, placed) -> None:
-    d, page = placed
-    path = str(tmp_path / "kept.collage")
-    page.document.save(path)
-    d.until(lambda: not page.document.unsaved)
-    seen = start(tmp_path, 1, "--engine", engine, path)
-    assert seen["tabs"] == ["kept.collage"] and seen["placements"] == 1
+    shown = seen(started(tmp_path, 0, str(bad)))
+    assert shown["welcome"] and shown["tabs"] == []
+    assert "bad.onnx" in shown["banner"] and "not an ONNX file" in shown["banner"]
 
 
 def test_a_second_start_hands_its_file_to_the_open_window(tmp_path, engine) -> None:
-    variables = environment(tmp_path)
-    if not shutil.which("xvfb-run"):
-        variables["QT_QPA_PLATFORM"] = "offscreen"
-    first = subprocess.Popen(
-        command(2, "--engine", engine, model(tmp_path)),
-        env=variables,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    first = started(tmp_path, 2, "--engine", engine, model(tmp_path))
     try:
         again = [sys.executable, "-m", "collage_gui", "--engine", engine]
         again.append(model(tmp_path, "second-small.onnx"))
-        offscreen = {**variables, "QT_QPA_PLATFORM": "offscreen"}
+        offscreen = environment(tmp_path) | {"QT_QPA_PLATFORM": "offscreen"}
         for _ in range(6):
             time.sleep(2)
             try:
@@ -120,14 +89,10 @@ def test_a_second_start_hands_its_file_to_the_open_window(tmp_path, engine) -> N
                 break
             except subprocess.TimeoutExpired:
                 continue
-        output, _ = first.communicate(timeout=LIMIT_S + 30)
+        shown = seen(first)
     finally:
         first.kill()
-    seen = json.loads(output.splitlines()[-1])
-    assert seen["tabs"] == ["small.onnx", "second-small.onnx"] and seen["drawn"] == 2
-
-
-ROOT = Path(__file__).resolve().parents[2]
+    assert shown["tabs"] == ["small.onnx", "second-small.onnx"] and shown["drawn"] == 2
 
 
 def test_the_window_process_never_loads_a_toolchain() -> None:
@@ -137,7 +102,11 @@ def test_the_window_process_never_loads_a_toolchain() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=HERE.parents[1],
+        check=True,
     )
     assert done.stdout.strip() == "[]"
 
