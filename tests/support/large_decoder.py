@@ -10,8 +10,9 @@ import argparse
 from pathlib import Path
 
 import numpy as np
-import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto
+
+from tests.zoo.net import Net
 
 WEIGHTS = "weights.data"
 ALIGNMENT = 4096
@@ -66,51 +67,33 @@ def write_decoder(
     """
     folder.mkdir(parents=True, exist_ok=True)
     weights = _Weights(folder / WEIGHTS)
-    nodes: list[onnx.NodeProto] = []
-    plain: list[TensorProto] = []
+    net = Net("decoder")
 
-    def add(op: str, inputs: list[str], **attributes: object) -> str:
-        name = f"{op.lower()}{len(nodes)}"
-        nodes.append(helper.make_node(op, inputs, [name], name=name, **attributes))
-        return name
+    def product(value: str, name: str, rows: int, columns: int, **more: list[str]) -> str:
+        return net.op("MatMul", value, weights.add(name, (rows, columns), rows**-0.5), **more)
 
-    def constant(name: str, values: np.ndarray) -> str:
-        plain.append(onnx.numpy_helper.from_array(values, name))
-        return name
-
-    def product(value: str, name: str, rows: int, columns: int) -> str:
-        return add("MatMul", [value, weights.add(name, (rows, columns), rows**-0.5)])
-
-    one = constant("one", np.ones(width, np.float32))
-    zero = constant("zero", np.zeros(width, np.float32))
-    factor = constant("factor", np.array(width**-0.5, np.float32))
-    mask = constant("mask", np.triu(np.full((tokens, tokens), -1e4, np.float32), 1))
-    hidden = add("Gather", [weights.add("words", (words, width), 1.0), "ids"])
+    norm = net.const(np.ones(width, np.float32)), net.const(np.zeros(width, np.float32))
+    factor = net.const(np.float32(width**-0.5))
+    mask = net.const(np.triu(np.full((tokens, tokens), -1e4, np.float32), 1))
+    ids = net.input("ids", [1, tokens], "int64")
+    hidden = net.op("Gather", weights.add("words", (words, width), 1.0), ids)
     for block in range(blocks):
-        normal = add("LayerNormalization", [hidden, one, zero])
+        normal = net.op("LayerNormalization", hidden, *norm)
         q, k, v = (product(normal, f"{part}{block}", width, width) for part in "qkv")
-        keys = add("Transpose", [k], perm=[0, 2, 1])
-        logits = add("Add", [add("Mul", [add("MatMul", [q, keys]), factor]), mask])
-        mixed = add("MatMul", [add("Softmax", [logits], axis=-1), v])
-        hidden = add("Add", [hidden, product(mixed, f"o{block}", width, width)])
-        normal = add("LayerNormalization", [hidden, one, zero])
-        wide = add("Relu", [product(normal, f"up{block}", width, 4 * width)])
-        hidden = add("Add", [hidden, product(wide, f"down{block}", 4 * width, width)])
-    normal = add("LayerNormalization", [hidden, one, zero])
-    scores = product(normal, "scores_of_words", width, words)
-    nodes[-1].output[0] = "scores"
-    assert scores
+        logits = net.op("MatMul", q, net.op("Transpose", k, perm=[0, 2, 1]))
+        logits = net.op("Add", net.op("Mul", logits, factor), mask)
+        mixed = net.op("MatMul", net.op("Softmax", logits, axis=-1), v)
+        hidden = net.op("Add", hidden, product(mixed, f"o{block}", width, width))
+        normal = net.op("LayerNormalization", hidden, *norm)
+        wide = net.op("Relu", product(normal, f"up{block}", width, 4 * width))
+        hidden = net.op("Add", hidden, product(wide, f"down{block}", 4 * width, width))
+    normal = net.op("LayerNormalization", hidden, *norm)
+    scores = product(normal, "scores_of_words", width, words, outputs=["scores"])
+    net.output(scores, shape=[1, tokens, words])
     weights.close()
-    graph = helper.make_graph(
-        nodes,
-        "decoder",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, [1, tokens])],
-        [helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, tokens, words])],
-        [*plain, *weights.tensors],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    net.weights += weights.tensors
     path = folder / "decoder.onnx"
-    path.write_bytes(model.SerializeToString())
+    path.write_bytes(net.model(check=False).SerializeToString())
     return path
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import copy
 
 import numpy as np
 import onnx
-from onnx import ModelProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, numpy_helper, shape_inference
 
+from tests.support.model_runs import run_onnx
 from tests.zoo.net import Net
 
 QUANTIZED = {
@@ -59,152 +60,88 @@ def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelPro
     the operator before it.
     """
     values = _activations(model, seed)
-    graph = model.graph
+    graph, small = model.graph, np.int8 if signed else np.uint8
     constants = {i.name: numpy_helper.to_array(i) for i in graph.initializer}
-    readers: dict[str, list[onnx.NodeProto]] = {}
-    for node in graph.node:
-        for value in node.input:
-            readers.setdefault(value, []).append(node)
-    made: list[onnx.NodeProto] = []
-    weights: dict[str, np.ndarray] = {}
-    scales: dict[str, tuple[float, int]] = {}
+    readers = {value: [n for n in graph.node if value in n.input] for value in values}
+    outputs = {o.name for o in graph.output}
+    net = Net(f"qdq_{graph.name}", opset=13)
     floats: dict[str, str] = {}
+    unchanged: set[str] = set()
 
-    def const(name: str, array: Any) -> str:
-        weights[name] = np.asarray(array)
-        return name
+    def scale_of(value: str) -> tuple[np.float32, int]:
+        low, high = min(values[value].min(), 0.0), max(values[value].max(), 0.0)
+        if signed:
+            return np.float32(max(-low, high, 1e-8) / 127), 0
+        step = np.float32(max(high - low, 1e-8) / 255)
+        return step, int(np.clip(np.round(-low / step), 0, 255))
 
-    def scale_of(value: str) -> tuple[float, int]:
-        if value not in scales:
-            low, high = min(values[value].min(), 0.0), max(values[value].max(), 0.0)
-            if signed:
-                scales[value] = float(np.float32(max(-low, high, 1e-8) / 127)), 0
-            else:
-                step = np.float32(max(high - low, 1e-8) / 255)
-                scales[value] = float(step), int(np.clip(np.round(-low / step), 0, 255))
-        return scales[value]
+    def dequantized(name: str, *inputs: str, output: str = "", **attributes: int) -> str:
+        more = {"outputs": [output or f"{name}_dq"], "name": f"{name}_dequantize", **attributes}
+        return net.op("DequantizeLinear", *inputs, **more)
 
     def rounded(value: str, source: str) -> None:
         """Quantise ``source``; readers of ``value`` see the dequantised one."""
         step, zero = scale_of(value)
-        small = np.int8 if signed else np.uint8
-        s = const(f"{value}_scale", np.float32(step))
-        z = const(f"{value}_zero", np.array(zero, small))
-        made.append(
-            helper.make_node("QuantizeLinear", [source, s, z], [f"{value}_q"], f"{value}_quantize")
+        about = net.const(step, name=f"{value}_scale"), net.const(zero, small, f"{value}_zero")
+        q = net.op(
+            "QuantizeLinear", source, *about, outputs=[f"{value}_q"], name=f"{value}_quantize"
         )
-        made.append(
-            helper.make_node(
-                "DequantizeLinear", [f"{value}_q", s, z], [f"{value}_dq"], f"{value}_dequantize"
-            )
-        )
-        floats[value] = f"{value}_dq"
+        output = value if value in outputs else ""
+        floats[value] = dequantized(value, q, *about, output=output)
 
-    def weight(node: onnx.NodeProto) -> tuple[str, np.ndarray]:
-        name = node.input[1]
+    def stored(name: str, whole: np.ndarray, steps: np.ndarray, axis: int) -> str:
+        """Store a constant as whole numbers with a step for each channel."""
+        zeros = np.zeros(steps.size, whole.dtype)
+        inputs = {f"{name}_q": whole, f"{name}_scale": steps, f"{name}_zero": zeros}
+        return dequantized(name, *(net.const(a, name=n) for n, a in inputs.items()), axis=axis)
+
+    def weights(node: onnx.NodeProto) -> list[str]:
+        name, *biases = node.input[1:]
         array = constants[name]
-        axis = 0
-        if node.op_type == "MatMul" or (node.op_type == "Gemm" and not _attribute(node, "transB")):
-            axis = 1
+        is_turned = any(a.name == "transB" and a.i for a in node.attribute)
+        axis = 0 if node.op_type == "Conv" or is_turned else 1
         other = tuple(d for d in range(array.ndim) if d != axis)
-        steps = (np.abs(array).max(other) / 127).clip(1e-8).astype(np.float32)
-        shape = [-1 if d == axis else 1 for d in range(array.ndim)]
-        small = np.clip(np.round(array / steps.reshape(shape)), -127, 127).astype(np.int8)
-        inputs = [
-            const(f"{name}_q", small),
-            const(f"{name}_scale", steps),
-            const(f"{name}_zero", np.zeros(steps.size, np.int8)),
-        ]
-        made.append(
-            helper.make_node(
-                "DequantizeLinear", inputs, [f"{name}_dq"], f"{name}_dequantize", axis=axis
-            )
-        )
-        return f"{name}_dq", steps
+        steps = (np.abs(array).max(other, keepdims=True) / 127).clip(1e-8).astype(np.float32)
+        whole = np.clip(np.round(array / steps), -127, 127).astype(np.int8)
+        made = [stored(name, whole, steps.ravel(), axis)]
+        for bias in biases:
+            step = steps.ravel() * scale_of(node.input[0])[0]
+            made.append(stored(bias, np.round(constants[bias] / step).astype(np.int32), step, 0))
+        return made
 
-    def bias(node: onnx.NodeProto, steps: np.ndarray) -> str:
-        name = node.input[2]
-        step = (steps * np.float32(scale_of(node.input[0])[0])).astype(np.float32)
-        small = np.round(constants[name] / step).astype(np.int32)
-        inputs = [
-            const(f"{name}_q", small),
-            const(f"{name}_scale", step),
-            const(f"{name}_zero", np.zeros(step.size, np.int32)),
-        ]
-        made.append(
-            helper.make_node(
-                "DequantizeLinear", inputs, [f"{name}_dq"], f"{name}_dequantize", axis=0
-            )
-        )
-        return f"{name}_dq"
-
-    outputs = {o.name for o in graph.output}
     for value in graph.input:
-        if any(r.op_type in QUANTIZED for r in readers.get(value.name, ())):
+        if any(r.op_type in QUANTIZED for r in readers[value.name]):
             rounded(value.name, value.name)
     for node in graph.node:
+        new = copy.deepcopy(node)
         inputs = [floats.get(v, v) for v in node.input]
         if node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] in constants:
-            inputs[1], steps = weight(node)
-            if len(inputs) > 2:
-                inputs[2] = bias(node, steps)
-        for value in node.input:
-            if value in constants and value not in weights and value in inputs:
-                weights[value] = constants[value]
+            inputs[1:] = weights(node)
+        unchanged.update(name for name in inputs if name in constants)
+        new.input[:] = inputs
+        net.nodes.append(new)
         value = node.output[0]
-        follows = [r.op_type for r in readers.get(value, ())] == ["Relu"]
-        quantizes = node.op_type in QUANTIZED or node.op_type == "Relu"
-        if quantizes and not follows:
-            made.append(_renamed(node, inputs, f"{value}_float"))
+        follows = [r.op_type for r in readers[value]] == ["Relu"]
+        if node.op_type in (*QUANTIZED, "Relu") and not follows:
+            new.output[:] = [f"{value}_float"]
             rounded(value, f"{value}_float")
-            if value in outputs:
-                made[-1].output[0] = value
-                floats[value] = value
-        else:
-            made.append(_renamed(node, inputs, value))
-    initializers = [numpy_helper.from_array(a, n) for n, a in weights.items()]
-    new = helper.make_graph(made, f"qdq_{graph.name}", graph.input, graph.output, initializers)
-    out = helper.make_model(
-        new, opset_imports=[helper.make_opsetid("", 13)], ir_version=8, producer_name="collage-zoo"
-    )
+    for name in sorted(unchanged):
+        net.const(constants[name], name=name)
+    net.inputs, net.outputs = list(graph.input), list(graph.output)
+    out = net.model()
     onnx.checker.check_model(out)
     return shape_inference.infer_shapes(out)
 
 
-def _attribute(node: onnx.NodeProto, name: str) -> int:
-    return next((a.i for a in node.attribute if a.name == name), 0)
-
-
-def _renamed(node: onnx.NodeProto, inputs: list[str], output: str) -> onnx.NodeProto:
-    new = onnx.NodeProto()
-    new.CopyFrom(node)
-    del new.input[:], new.output[:]
-    new.input.extend(inputs)
-    new.output.append(output)
-    return new
-
-
 def _activations(model: ModelProto, seed: int) -> dict[str, np.ndarray]:
     """Every value of the model on a normal random input."""
-    import onnxruntime
-
-    exposed = ModelProto()
-    exposed.CopyFrom(model)
-    known = {o.name for o in exposed.graph.output}
-    for node in model.graph.node:
-        for value in node.output:
-            if value not in known:
-                exposed.graph.output.append(onnx.ValueInfoProto(name=value))
+    exposed = copy.deepcopy(model)
+    names = [value for node in model.graph.node for value in node.output]
+    del exposed.graph.output[:]
+    exposed.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
     random = np.random.default_rng(seed)
-    feeds = {
-        i.name: random.standard_normal([d.dim_value for d in i.type.tensor_type.shape.dim]).astype(
-            np.float32
-        )
-        for i in model.graph.input
-    }
-    session = onnxruntime.InferenceSession(
-        exposed.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    results = session.run(None, feeds)
-    names = [o.name for o in exposed.graph.output]
-    return feeds | dict(zip(names, results, strict=True))
+    feeds = {}
+    for given in model.graph.input:
+        shape = [d.dim_value for d in given.type.tensor_type.shape.dim]
+        feeds[given.name] = random.standard_normal(shape).astype(np.float32)
+    return feeds | dict(zip(names, run_onnx(exposed, feeds), strict=True))
