@@ -18,7 +18,7 @@ from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests.support.model_runs import relative_error, run_onnx
 from tests.support.written import written
-from tests.zoo.few_bits import quantized_weight
+from tests.zoo.quantized import quantized_weight
 
 RANDOM = np.random.default_rng(0)
 ROWS, COLUMNS = 8, 16

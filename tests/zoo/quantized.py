@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 import onnx
-from onnx import ModelProto, numpy_helper, shape_inference
+from onnx import ModelProto, helper, numpy_helper, shape_inference
 
 from tests.support.model_runs import run_onnx
 from tests.zoo.net import Net
@@ -145,3 +145,20 @@ def _activations(model: ModelProto, seed: int) -> dict[str, np.ndarray]:
         shape = [d.dim_value for d in given.type.tensor_type.shape.dim]
         feeds[given.name] = random.standard_normal(shape).astype(np.float32)
     return feeds | dict(zip(names, run_onnx(exposed, feeds), strict=True))
+
+
+def quantized_weight(
+    element: int, per_channel: bool = False, rows: int = 8, columns: int = 16, seed: int = 0
+) -> ModelProto:
+    """A product with a weight that is dequantised from ``element``, and a ReLU."""
+    net = Net("weights", opset=21)
+    x = net.input("x", [4, rows])
+    values = np.random.default_rng(seed).integers(-7, 8, (rows, columns)).astype(np.float32)
+    net.weights.append(helper.make_tensor("w", element, [rows, columns], values.ravel()))
+    scale = net.const(np.full(columns if per_channel else (), 0.1, np.float32))
+    axis = {"axis": 1} if per_channel else {}
+    floats = net.op("DequantizeLinear", "w", scale, name="weight", **axis)
+    net.output(net.op("Relu", net.op("MatMul", x, floats, name="product")), shape=[4, columns])
+    model = net.model(check=False)
+    model.ir_version = 10
+    return model
