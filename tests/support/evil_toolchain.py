@@ -63,7 +63,7 @@ class EvilToolchain(OnnxSessionToolchain):
             def candidates(self, graph: Any) -> Any:
                 return 5 if misbehave("rules") else super().candidates(graph)
 
-        return Rule(spec, contextlib.nullcontext)
+        return Rule(spec.name, spec, contextlib.nullcontext)
 
     def compile(self, function: Function) -> Any:
         garbage = [misbehave(place) for place in ("compile", "build")]
