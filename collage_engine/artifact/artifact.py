@@ -1,6 +1,6 @@
 """Writes an artifact: a folder that runs the placement without this project.
 
-``model.so`` with the toolchains' modules and weights inside, the runtime libraries it needs, a
+``model.so`` with the toolchains' modules, the weights beside it, the runtime libraries it needs, a
 manifest, a sample that the shipped loaders check themselves against. There is never half of one
 (``whole_folder``).
 """
@@ -158,6 +158,7 @@ def _fill(
     shutil.copyfile(module_folder / MODULE_FILE, folder / MODULE_FILE)
     licences: dict[str, str] = {MODULE_FILE: "the model's own"}
     for name in built.weight_files:
+        (folder / name).parent.mkdir(exist_ok=True)
         shutil.copyfile(module_folder / name, folder / name)
         licences[name] = "the model's own"
     for library in built.libraries:

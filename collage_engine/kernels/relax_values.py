@@ -41,13 +41,13 @@ FLOATS = ("float32", "float16")
 
 
 def with_variables(e: Any, of: Callable[[Any], Any]) -> Any:
-    """Return an expression with its variables and called functions replaced.
+    """Return an expression with its variables, called functions and constants replaced.
 
     Args:
         e: The expression of a binding.
-        of: What stands for a variable or a global variable.
+        of: What stands for a variable, a global variable or a constant.
     """
-    if isinstance(e, relax.Var | GlobalVar):
+    if isinstance(e, relax.Var | GlobalVar | GenericConst):
         return of(e)
     if isinstance(e, Call):
         return Call(e.op, [with_variables(a, of) for a in e.args], e.attrs, e.ty_args)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +15,7 @@ from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule, 
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.rewrite import assemble, execution_order
+from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES, SharedWeights
 from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
@@ -25,6 +26,8 @@ from collage_engine.support.errors import ArtifactError, ToolchainError, short_r
 from collage_engine.support.files import link_file
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from collage_engine.lowering.emit import LoweredParts
     from collage_engine.model.importer import ImportedModel
     from collage_engine.toolchains.base import Function
@@ -44,6 +47,11 @@ class Built:
     about: BuiltModule
     weight_files: tuple[Path, ...] = ()
     """Files of weights in this process's folder of them, which the module reads."""
+    weights: SharedWeights | None = None
+    """Where further weights lie as files, which the module shares with others; None: in it."""
+    constants: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)
+    """Large constants of the model that toolchains' modules were given, for each symbol by value
+    index."""
 
 
 USE_GRAPH = "relax.backend.use_cuda_graph"
@@ -103,7 +111,7 @@ def build_cover(
 
     from collage_engine.kernels.scheduler import count_unscheduled
     from collage_engine.lowering.executable import build_module
-    from collage_engine.toolchains.capabilities import libraries_for
+    from collage_engine.toolchains.capabilities import LowersToTir, libraries_for
     from collage_engine.toolchains.registry import get
     from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
     from collage_engine.toolchains.runtime.host import library as host_library
@@ -165,7 +173,15 @@ def build_cover(
         notes=tuple(dict.fromkeys(note for f in functions for note in f.notes)),
         architecture=architecture,
     )
-    return Built(executable, about, assembled.weight_files)
+    weights = lowered.weights if lowered is not None else None
+    given = {
+        function.symbol: {
+            index: model.constant(index) for index, size in of.items() if size >= LEAST_BYTES
+        }
+        for function, of in zip(functions, constants, strict=True)
+        if not isinstance(get(function.instance.toolchain), LowersToTir)
+    }
+    return Built(executable, about, assembled.weight_files, weights, given)
 
 
 def _constants(function: Function) -> dict[int, int]:
@@ -220,7 +236,17 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
     """
     folder.mkdir(parents=True, exist_ok=True)
     linked = []
-    about = built.about
+    about, weights = built.about, built.weights
+    names: list[str] = []
+
+    def cut(blob: bytes) -> bytes:
+        if weights is not None:
+            blob, names[:] = weights.cut(blob, built.constants)
+            (folder / FOLDER).mkdir(exist_ok=True)
+            for name in names:
+                link_file((weights.folder / name).resolve(), folder / FOLDER / name)
+        return blob
+
     try:
         for file in built.weight_files:
             link_file(file.resolve(), folder / file.name)
@@ -236,8 +262,10 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
             str(folder / MODULE_FILE),
             fcompile=link_shared,
             libraries=linked,
-            fpack_imports=partial(pack_imports, architecture=about.architecture),
+            fpack_imports=partial(pack_imports, architecture=about.architecture, cut=cut),
         )
+        shared = tuple(f"{FOLDER}/{name}" for name in names)
+        about = msgspec.structs.replace(about, weight_files=about.weight_files + shared)
         (folder / BUILT_FILE).write_bytes(msgspec.json.encode(about))
     except OSError as error:
         raise ArtifactError(f"{folder} cannot be written: {error.strerror or error}") from error
@@ -265,6 +293,8 @@ class BuildJob:
         self._key: tuple[str, str] | None = None
         self._model: ImportedModel | None = None
         self._lowered: LoweredParts | None = None
+        self._folder: Path | None = None
+        """Where the weights of what was lowered lie."""
 
     def __call__(self, request: BuildCover) -> BuiltModule | None:
         """Import the model, then build and export the cover; what was built."""
@@ -277,8 +307,11 @@ class BuildJob:
             self._model = import_model(
                 request.model, dict(request.shapes), request.sha256, run_onnx
             )
-            self._key, self._lowered = key, LoweredParts()
+            self._key, self._lowered = key, None
         if not request.cover:
             return None
+        folder = Path(request.folder).parent / FOLDER
+        if self._lowered is None or folder != self._folder:
+            self._lowered, self._folder = LoweredParts(SharedWeights(folder)), folder
         built = build_cover(self._model, request.cover, request.spin, self._lowered)
         return write_module(built, Path(request.folder), link=True)

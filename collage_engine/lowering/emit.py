@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.lowering.extract import relax_type
+from collage_engine.lowering.shared_weights import SharedWeights
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import KERNEL_NODES, MODULES, Function
@@ -24,20 +25,18 @@ class KernelCall:
     """Numbers of the operators that it computes, where it is one of several of its partition."""
 
 
-MOST_KEPT_BYTES = 1 << 30
-"""Bytes of weights of all lowered partitions that a process keeps for later covers; chosen: a dozen
-covers of a model of 80 MB have so many."""
-
-
 class LoweredParts:
     """The modules that partitions of one model were lowered to, which later covers take again.
 
     Covers of one run have most of their partitions in common.
+
+    Args:
+        weights: Where large weights are kept, which covers then share; None: modules hold them.
     """
 
-    def __init__(self) -> None:
-        self._modules: dict[object, tuple[Any, int]] = {}
-        """Modules with the bytes of their weights, the most recently used last."""
+    def __init__(self, weights: SharedWeights | None = None) -> None:
+        self.weights = weights
+        self._modules: dict[object, Any] = {}
 
     def lowered(self, toolchain: LowersToTir, function: Function) -> Any:
         """Return what a toolchain lowers a function to; it is done once.
@@ -47,15 +46,14 @@ class LoweredParts:
         """
         formats = [tuple(sorted(each.items())) for each in (function.takes, function.gives)]
         key = (function.instance, function.nodes, function.inputs, function.outputs, *formats)
-        module, size = self._modules.pop(key, (None, 0))
+        module = self._modules.get(key)
         if module is None:
             module = toolchain.lower(function)
-            size = sum(function.graph.values[i].type.bytes for i in function.constants)
-        # A tuned kernel may become another one, and a library's module goes by the symbol.
-        if not function.instance.tuning and not (module.attrs and MODULES in module.attrs):
-            self._modules[key] = module, size
-        while sum(size for _, size in self._modules.values()) > MOST_KEPT_BYTES:
-            del self._modules[next(iter(self._modules))]
+            if self.weights is not None:
+                module = self.weights.marked(module)
+            # A tuned kernel may become another one, and a library's module goes by the symbol.
+            if not function.instance.tuning and not (module.attrs and MODULES in module.attrs):
+                self._modules[key] = module
         return module
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -94,14 +94,19 @@ def _system_libraries() -> list[str]:
 
 
 def pack_imports(
-    module: Any, is_system_lib: bool, prefix: str, workspace: str, architecture: str = ""
+    module: Any,
+    is_system_lib: bool,
+    prefix: str,
+    workspace: str,
+    architecture: str = "",
+    cut: Callable[[bytes], bytes] | None = None,
 ) -> str:
     """Write the blob which TVM looks for when it loads a module, for ``link_shared``.
 
     TVM's own way makes LLVM write the bytes (weights, plans) out as a constant array: 1.3 s per 100
     MB. Here the linker includes the file, which costs a copy.
 
-    It has the signature of TVM's ``fpack_imports``, but for the last argument.
+    It has the signature of TVM's ``fpack_imports``, but for the last arguments.
 
     Args:
         module: The module whose imports are packed.
@@ -110,6 +115,7 @@ def pack_imports(
         workspace: The folder for the files.
         architecture: The CUDA architecture (sm_90a) for which kernels that are still CUDA source
             are compiled; empty: none are.
+        cut: Returns the blob without what lies in other files; None: the blob holds everything.
 
     Returns:
         The path of the file, which is called as the blob's symbol.
@@ -124,6 +130,8 @@ def pack_imports(
         from collage_engine.lowering.cubin import with_cubins
 
         blob = np.frombuffer(with_cubins(blob.tobytes(), architecture), dtype=np.uint8)
+    if cut is not None:
+        blob = np.frombuffer(cut(blob.tobytes()), dtype=np.uint8)
     path = os.path.join(workspace, symbol + BYTES)
     blob.tofile(path)
     return path

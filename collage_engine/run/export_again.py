@@ -18,6 +18,8 @@ from collage_engine.artifact.own_file import fastest
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
+from collage_engine.lowering.emit import LoweredParts
+from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
 from collage_engine.model.onnx_file import read_without_weights
 from collage_engine.model.padding import paddable_dimensions
 from collage_engine.records.placement import Run
@@ -79,7 +81,8 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     )
     with tempfile.TemporaryDirectory(dir=open_model.folder) as scratch:
         built = Path(scratch) / "module"
-        write_module(build_cover(model, cover, run.placement.spin), built)
+        lowered = LoweredParts(SharedWeights(Path(scratch) / FOLDER))
+        write_module(build_cover(model, cover, run.placement.spin, lowered), built)
         if out is not None:
             write_artifact(model, built, Path(out), contents)
             return None

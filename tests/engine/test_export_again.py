@@ -29,7 +29,7 @@ def test_tuned_kernels_are_those_of_the_run(
     onnx.save(zoo.build("tiny"), tmp_path / "tiny.onnx")
     taken: list[ToolchainInstance] = []
 
-    def build(model: object, cover: list, spin: bool) -> None:
+    def build(model: object, cover: list, spin: bool, lowered: object) -> None:
         taken.extend(part.instance for part in cover)
         raise _Built
 

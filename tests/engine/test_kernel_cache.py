@@ -15,7 +15,7 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from collage_engine.lowering import emit, executable, kernel_cache
+from collage_engine.lowering import executable, kernel_cache
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
 from collage_engine.lowering.emit import LoweredParts
@@ -317,8 +317,3 @@ def test_partitions_of_earlier_covers_are_lowered_once(monkeypatch: pytest.Monke
     assert np.array_equal(outputs(halves), first)
     assert np.allclose(outputs(mixed), first, rtol=1e-4, atol=1e-4)
     assert len(names) == 2
-    monkeypatch.setattr(emit, "MOST_KEPT_BYTES", 0)
-    outputs(halves)
-    del names[:]
-    outputs(halves)
-    assert len(names) == 2, "weights take more than may be kept"

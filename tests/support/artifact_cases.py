@@ -11,7 +11,9 @@ from pathlib import Path
 
 from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
 from collage_engine.lowering.build import build_cover, write_module
+from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.reference import original_outputs
+from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
@@ -44,7 +46,8 @@ def artifact_of(
     model: ImportedModel, cover: Sequence[Candidate], folder: Path, tolerance: float = 1e-4
 ) -> Path:
     """Builds a cover and writes the artifact with a sample; returns its folder below ``folder``."""
-    write_module(build_cover(model, cover), folder / "built", link=True)
+    lowered = LoweredParts(SharedWeights(folder / FOLDER))
+    write_module(build_cover(model, cover, lowered=lowered), folder / "built", link=True)
     contents = sample_of(model, tolerance)
     return write_artifact(model, folder / "built", folder / "artifact", contents)
 

@@ -24,6 +24,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -73,7 +74,7 @@ inline std::vector<json::Object> Objects(const json::Object& object, const char*
 
 // The manifest of a folder whose files are as they were when it was exported. Nothing of the folder is loaded before.
 inline json::Object Opened(const std::string& folder) {
-  constexpr int64_t kVersion = 4;
+  constexpr int64_t kVersion = 5;
   const std::string path = folder + "/manifest.json";
   if (!fs::is_regular_file(path)) Fail(path + " is missing or no regular file");
   const auto manifest = json::Parse(ffi::String(ReadFile(path))).cast<json::Object>();
@@ -198,6 +199,24 @@ inline ffi::Tensor NewTensor(const Extents& shape, DLDataType type) {
   return ffi::Tensor::FromNDAlloc(Aligned(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
 }
 
+// The module for which another one stands that names files of weights. Its bytes are fields behind their lengths:
+// the kind of the module; then its bytes, in which every second field is the name of a file, whose content belongs there.
+inline ffi::Module WithWeights(const ffi::Bytes& data) {
+  std::vector<std::string> fields;
+  for (size_t begin = 0; begin + 8 <= data.size();) {
+    uint64_t size = 0;
+    std::memcpy(&size, data.data() + begin, 8);
+    fields.emplace_back(data.data() + begin + 8, size);
+    begin += 8 + size;
+  }
+  std::string whole;
+  for (size_t i = 1; i < fields.size(); ++i) {
+    whole += i % 2 != 0 ? fields[i] : ReadFile(std::string(std::getenv("COLLAGE_WEIGHTS_FOLDER")) + "/weights/" + fields[i]);
+  }
+  const ffi::Function load = ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes." + fields[0]);
+  return load(ffi::Bytes(std::move(whole))).cast<ffi::Module>();
+}
+
 // A loaded artifact. After its second run its memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0: a program
 // that calls once would pay for what others gain later.
 class Model {
@@ -250,6 +269,8 @@ class Model {
   static ffi::Module Load(const std::string& folder) {
     // The files of weights are those whose hashes were checked, whatever folder the shell names.
     setenv("COLLAGE_WEIGHTS_FOLDER", fs::absolute(folder).c_str(), /*overwrite=*/1);
+    ffi::Function::SetGlobal("ffi.Module.load_from_bytes.collage.weights", ffi::Function::FromTyped(WithWeights),
+                             /*override=*/true);
     return ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   }
 

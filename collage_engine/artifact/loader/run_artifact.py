@@ -45,6 +45,7 @@ import hashlib
 import importlib.util
 import json
 import math
+import mmap
 import os
 import queue
 import re
@@ -60,7 +61,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-FORMAT, FORMAT_VERSION = "collage-artifact", 4
+FORMAT, FORMAT_VERSION = "collage-artifact", 5
 """What the manifest says that it is."""
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
@@ -69,6 +70,8 @@ TEXT_BYTES = 256
 """Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
+SHARED_WEIGHTS = "ffi.Module.load_from_bytes.collage.weights"
+"""Global function by which TVM loads modules whose weights lie in files (``with_weights``)."""
 CUDART = "libcudart.so.13"
 POOLED = 2
 """TVM's number of the allocator that keeps what is freed (``VirtualMachine.POOLED_ALLOCATOR``)."""
@@ -189,6 +192,29 @@ def load_runtime(folder: Path, kind: str) -> None:
         except OSError:
             ctypes.CDLL(str(folder / CUDART), ctypes.RTLD_GLOBAL)
         ctypes.CDLL(str(libraries / "libtvm_runtime_cuda.so"))
+
+
+def with_weights(data: bytes) -> Any:
+    """Return the module for which another one stands that names files of weights.
+
+    Args:
+        data: Fields behind their lengths: the kind of the module; then its bytes, in which every
+            second field is the name of a file, whose content belongs there.
+    """
+    import tvm_ffi
+
+    fields: list[Any] = []
+    end = 0
+    while end < len(data):
+        begin, end = end + 8, end + 8 + int.from_bytes(data[end : end + 8], "little")
+        fields.append(data[begin:end])
+    kind, *pieces = fields
+    for number in range(1, len(pieces), 2):
+        path = Path(os.environ[WEIGHTS_FOLDER], "weights", pieces[number].decode())
+        with path.open("rb") as file:
+            pieces[number] = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{kind.decode()}")
+    return load(b"".join(pieces))
 
 
 @contextlib.contextmanager
@@ -518,6 +544,7 @@ class Model(Called):
         self._on_host = kind == "cpu"
         self._before = private_regions() if self._on_host else []
         os.environ[WEIGHTS_FOLDER] = str(folder)
+        tvm_ffi.register_global_func(SHARED_WEIGHTS, with_weights, override=True)
         with module_file(folder, private) as module:
             library = tvm_ffi.load_module(str(module))
         self.library = library

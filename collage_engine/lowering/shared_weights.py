@@ -1,0 +1,210 @@
+"""Keeps large weights as files by their content, which all covers of a model share.
+
+Modules are built and linked without a copy of them: where TVM's virtual machine has a large
+constant there is a *mark*, a short tensor that names the file, and the bytes of toolchains' modules
+are cut where they hold weights of the model as it has them. ``model.so`` then holds modules of kind
+``KIND``, which the loaders of artifacts make whole (``with_weights`` in ``run_artifact.py``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from collage_engine.support.errors import ArtifactError, ToolchainError
+from collage_engine.support.files import write_atomically
+
+KIND = b"collage.weights"
+"""Kind of a module that names files. Its bytes are fields behind their lengths: the kind of the
+module that it stands for; then the bytes of that one, in which every second field is the name of a
+file whose content belongs there."""
+FOLDER = "weights"
+"""Folder of these files beside ``model.so``."""
+LEAST_BYTES = 1 << 16
+"""Bytes of a weight that gets a file, at least; chosen: a file takes some 20 µs whenever a module
+is built or loaded, in which as many bytes are copied."""
+MOST_DIMENSIONS = 8
+"""Dimensions of a constant that a mark describes, at most; no kernel has more."""
+
+_MAGIC = b"\0collage weight\0"
+_MARK = struct.Struct(f"<{len(_MAGIC)}s32siBBHq{MOST_DIMENSIONS}q")
+"""A mark's content: the magic, the file's name, then number of dimensions, element type, bytes and
+shape of the constant for which it stands."""
+
+
+def _head(kind: tuple[int, int, int], shape: Sequence[int], size: int) -> bytes:
+    """Return what precedes a tensor's values where TVM writes it (``SaveDLTensor``).
+
+    Args:
+        kind: Code, bits and lanes of its element type.
+        shape: Its extents.
+        size: Bytes of its values.
+    """
+    tensors, cpu = 0xDD5E40F096B4A13F, (1, 0)
+    begin = struct.pack("<QQiiiBBH", tensors, 0, *cpu, len(shape), *kind)
+    return begin + struct.pack(f"<{len(shape) + 1}q", *shape, size)
+
+
+_BEFORE_MARK = _head((1, 8, 1), (_MARK.size,), _MARK.size)
+
+
+class SharedWeights:
+    """The large weights of a model's covers, each written once.
+
+    Args:
+        folder: Where the files lie, as long as covers are built.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._constants: dict[int, str] = {}
+        """Names of the files of the model's own constants, by their value index."""
+
+    def _keep(self, array: np.ndarray) -> str:
+        """Return the name of the file with an array's bytes, which is written unless it is there.
+
+        Raises:
+            ArtifactError: It cannot be written.
+        """
+        data = _bytes_of(array).data
+        name = hashlib.sha256(data).hexdigest()[:32]
+        file = self.folder / name
+        try:
+            if not file.exists():
+                self.folder.mkdir(parents=True, exist_ok=True)
+                write_atomically(file, bytes(data))
+        except OSError as error:
+            raise ArtifactError(f"{file} cannot be written: {error.strerror or error}") from error
+        return name
+
+    def marked(self, module: Any) -> Any:
+        """Return a lowered partition with marks in place of the large constants of its ``main``."""
+        from tvm import relax
+
+        from collage_engine.kernels.relax_values import with_variables
+
+        main = module["main"]
+        blocks = [
+            type(block)(
+                [
+                    relax.VarBinding(binding.var, with_variables(binding.value, self._mark))
+                    for binding in block.bindings
+                ]
+            )
+            for block in main.body.blocks
+        ]
+        body = relax.SeqExpr(blocks, main.body.body)
+        variable = module.get_global_var("main")
+        module = module.clone()
+        module[variable] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        return module
+
+    def _mark(self, value: Any) -> Any:
+        """Return the mark for a large constant; other values as they are."""
+        import tvm
+        from tvm.ir import GenericConst
+
+        tensor = value.value if isinstance(value, GenericConst) else None
+        if not isinstance(tensor, tvm.runtime.Tensor) or len(tensor.shape) > MOST_DIMENSIONS:
+            return value
+        array = tensor.numpy()
+        if array.nbytes < LEAST_BYTES:
+            return value
+        shape = tuple(map(int, tensor.shape))
+        kind = tensor.dtype.type_code, tensor.dtype.bits, tensor.dtype.lanes
+        filled = shape + (0,) * (MOST_DIMENSIONS - len(shape))
+        name = self._keep(array).encode()
+        mark = _MARK.pack(_MAGIC, name, len(shape), *kind, array.nbytes, *filled)
+        return GenericConst(tvm.runtime.tensor(np.frombuffer(mark, np.uint8)), value.ty)
+
+    def cut(
+        self, blob: bytes, constants: Mapping[str, Mapping[int, np.ndarray]]
+    ) -> tuple[bytes, tuple[str, ...]]:
+        """Return a packed blob of imported modules that names files in place of large weights.
+
+        Args:
+            blob: What ``runtime.ModulePackImportsToTensor`` returns.
+            constants: For each symbol of a toolchain's module the model's large constants that it
+                was given, by value index.
+
+        Returns:
+            The blob, and the names of the files.
+        """
+        end = 8  # behind the number of all bytes
+        for _ in range(2):  # the tree of imports, as two lists of numbers
+            end += 8 + 8 * int.from_bytes(blob[end : end + 8], "little")
+        pieces, names = [blob[8:end]], dict[str, None]()
+        while end < len(blob):
+            kind, end = _field(blob, end)
+            content = None
+            if kind != b"_lib":  # the library itself, which has no bytes
+                content, end = _field(blob, end)
+                files = _with_names(content, sorted(self._spots(kind, content, constants)))
+                if len(files) > 1:
+                    names.update((name.decode(), None) for name in files[1::2])
+                    kind, content = KIND, b"".join(map(_with_length, [kind, *files]))
+            pieces += map(_with_length, (kind,) if content is None else (kind, content))
+        return _with_length(b"".join(pieces)), tuple(names)
+
+    def _spots(
+        self, kind: bytes, content: bytes, constants: Mapping[str, Mapping[int, np.ndarray]]
+    ) -> Iterator[tuple[int, int, bytes, str]]:
+        """Yield where a module's bytes are cut: begin and end, what stands there, and a file."""
+        if kind == b"relax.VMExecutable":
+            begin = content.find(_MAGIC)
+            while begin >= 0:
+                first, end = begin - len(_BEFORE_MARK), begin + _MARK.size
+                if content[first:begin] != _BEFORE_MARK:
+                    raise ToolchainError("this version of TVM writes constants in another format")
+                _, name, rank, code, bits, lanes, size, *shape = _MARK.unpack_from(content, begin)
+                head = _head((code, bits, lanes), shape[:rank], size)
+                yield first, end, head, name.decode()
+                begin = content.find(_MAGIC, end)
+        elif len(content) >= LEAST_BYTES:
+            _, end = _field(content, 0)
+            symbol, end = _field(content, end)
+            for index, array in constants.get(symbol.decode(errors="replace"), {}).items():
+                data = _bytes_of(array)
+                begin = max(_find(content, data, end), _find(content, data, 0))
+                if begin >= 0:
+                    if index not in self._constants:
+                        self._constants[index] = self._keep(array)
+                    end = begin + array.nbytes
+                    yield begin, end, b"", self._constants[index]
+
+
+def _bytes_of(array: np.ndarray) -> np.ndarray:
+    """Return an array's bytes, as they lie in memory."""
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _find(content: bytes, data: np.ndarray, start: int) -> int:
+    """Return where bytes hold an array's, from ``start`` on; -1: not where the begin is first."""
+    begin = content.find(data[:LEAST_BYTES].tobytes(), start)
+    whole = np.frombuffer(content, np.uint8)[begin : begin + data.size]
+    return begin if begin >= 0 and np.array_equal(whole, data) else -1
+
+
+def _with_names(content: bytes, spots: list[tuple[int, int, bytes, str]]) -> list[bytes]:
+    """Return a module's bytes in pieces; every second one is the name of a file."""
+    pieces, end = [], 0
+    for begin, after, head, name in spots:
+        if begin >= end:  # weights that begin alike may be taken for each other
+            pieces += [content[end:begin] + head, name.encode()]
+            end = after
+    return [*pieces, content[end:]]
+
+
+def _field(data: bytes, begin: int) -> tuple[bytes, int]:
+    """Return the bytes behind their length, and where they end."""
+    begin, end = begin + 8, begin + 8 + int.from_bytes(data[begin : begin + 8], "little")
+    return data[begin:end], end
+
+
+def _with_length(data: bytes) -> bytes:
+    return struct.pack("<Q", len(data)) + data
