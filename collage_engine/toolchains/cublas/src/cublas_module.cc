@@ -23,20 +23,18 @@ void CheckLt(cublasStatus_t status, const char* what) {
 }
 
 cudaDataType_t DataType(const std::string& dtype) {
-  if (dtype == "float32") return CUDA_R_32F;
-  if (dtype == "float16") return CUDA_R_16F;
-  if (dtype == "bfloat16") return CUDA_R_16BF;
-  TVM_FFI_THROW(TypeError) << "cuBLASLt takes no " << dtype;
-  TVM_FFI_UNREACHABLE();
+  static const std::map<std::string, cudaDataType_t> known = {
+      {"float32", CUDA_R_32F}, {"float16", CUDA_R_16F}, {"bfloat16", CUDA_R_16BF}};
+  return Named(known, dtype, "cuBLASLt takes no");
 }
 
 cublasComputeType_t ComputeType(const std::string& name) {
-  if (name == "float32") return CUBLAS_COMPUTE_32F;
-  if (name == "tf32") return CUBLAS_COMPUTE_32F_FAST_TF32;
-  if (name == "fast float16") return CUBLAS_COMPUTE_32F_FAST_16F;
-  if (name == "fast bfloat16") return CUBLAS_COMPUTE_32F_FAST_16BF;
-  TVM_FFI_THROW(ValueError) << "no compute type " << name;
-  TVM_FFI_UNREACHABLE();
+  static const std::map<std::string, cublasComputeType_t> known = {
+      {"float32", CUBLAS_COMPUTE_32F},
+      {"tf32", CUBLAS_COMPUTE_32F_FAST_TF32},
+      {"fast float16", CUBLAS_COMPUTE_32F_FAST_16F},
+      {"fast bfloat16", CUBLAS_COMPUTE_32F_FAST_16BF}};
+  return Named(known, name, "no compute type");
 }
 
 // The process's handle; it lives as long as the process.

@@ -40,11 +40,11 @@ cudnnHandle_t Handle() {
 }
 
 fe::DataType_t GraphType(const std::string& dtype) {
-  if (dtype == "float32") return fe::DataType_t::FLOAT;
-  if (dtype == "float16") return fe::DataType_t::HALF;
-  if (dtype == "bfloat16") return fe::DataType_t::BFLOAT16;
-  TVM_FFI_THROW(TypeError) << "cuDNN takes no " << dtype;
-  TVM_FFI_UNREACHABLE();
+  static const std::map<std::string, fe::DataType_t> known = {
+      {"float32", fe::DataType_t::FLOAT},
+      {"float16", fe::DataType_t::HALF},
+      {"bfloat16", fe::DataType_t::BFLOAT16}};
+  return Named(known, dtype, "cuDNN takes no");
 }
 
 // An operand with its logical sizes and its strides, in elements.
@@ -61,15 +61,15 @@ struct TensorAbout {
 
 using GraphTensor = std::shared_ptr<fe::graph::Tensor_attributes>;
 
-const std::unordered_map<std::string, fe::PointwiseMode_t>& Modes() {
-  static const std::unordered_map<std::string, fe::PointwiseMode_t> modes = {
+fe::PointwiseMode_t Mode(const std::string& name) {
+  static const std::map<std::string, fe::PointwiseMode_t> modes = {
       {"add", fe::PointwiseMode_t::ADD},          {"multiply", fe::PointwiseMode_t::MUL},
       {"relu", fe::PointwiseMode_t::RELU_FWD},    {"clip", fe::PointwiseMode_t::RELU_FWD},
       {"sigmoid", fe::PointwiseMode_t::SIGMOID_FWD}, {"tanh", fe::PointwiseMode_t::TANH_FWD},
       {"swish", fe::PointwiseMode_t::SWISH_FWD},  {"gelu", fe::PointwiseMode_t::GELU_FWD},
       {"gelu_tanh", fe::PointwiseMode_t::GELU_APPROX_TANH_FWD},
   };
-  return modes;
+  return Named(modes, name, "cuDNN has no pointwise");
 }
 
 // A convolution or product with what follows it, or an attention.
@@ -213,10 +213,7 @@ class Step {
                               .set_data_type(GraphType(about.dtype)));
   }
   GraphTensor Pointwise(const json::Object& post, const GraphTensor& value) {
-    const std::string mode = GetString(post, "mode");
-    auto found = Modes().find(mode);
-    if (found == Modes().end()) TVM_FFI_THROW(ValueError) << "cuDNN has no pointwise " << mode;
-    auto attributes = fe::graph::Pointwise_attributes().set_mode(found->second);
+    auto attributes = fe::graph::Pointwise_attributes().set_mode(Mode(GetString(post, "mode")));
     if (Has(post, "low")) attributes.set_relu_lower_clip(static_cast<float>(Get<double>(post, "low")));
     if (Has(post, "high")) attributes.set_relu_upper_clip(static_cast<float>(Get<double>(post, "high")));
     if (Has(post, "slope")) {

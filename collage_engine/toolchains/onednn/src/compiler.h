@@ -19,6 +19,13 @@ struct ProductTypes {
   Type src, weights, dst;
 };
 
+// What a primitive reads, by the names of its arguments.
+using Used = std::vector<std::pair<int, View>>;
+// Operands that do not depend on the chosen descriptor.
+inline auto Reading(Used used) {
+  return [used = std::move(used)](const PrimitiveDesc&) { return used; };
+}
+
 class Compiler {
  public:
   Compiler(Program& program, const char* weights, bool bfloat16)
@@ -125,7 +132,7 @@ class Compiler {
   // Makes a primitive descriptor for a destination layout, or an empty one.
   using Make = std::function<PrimitiveDesc(const Desc& dst, const primitive_attr& attr)>;
   // The operands of the chosen descriptor; called once.
-  using Operands = std::function<std::vector<std::pair<int, View>>(const PrimitiveDesc& pd)>;
+  using Operands = std::function<Used(const PrimitiveDesc& pd)>;
 
   // Emit `make`'s primitive with as many of the post-ops as it takes without falling back to the
   // library's reference code; the rest follow as primitives of their own. `dst` is explicit.
@@ -168,10 +175,7 @@ class Compiler {
           Engine(), dnnl::prop_kind::forward_inference, op.alg, dst, dst, op.alpha, op.beta, attr,
           true);
     };
-    auto operands = [&](const PrimitiveDesc&) {
-      return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, source}};
-    };
-    return Fused(op.name, source.desc, rest, make, operands);
+    return Fused(op.name, source.desc, rest, make, Reading({{DNNL_ARG_SRC, source}}));
   }
 
   View Binary(algorithm alg, const std::string& name, View a, View b,
@@ -210,10 +214,8 @@ class Compiler {
       // A broadcast that no kernel knows: write the operand out in full.
       if (!pd || IsReference(pd)) b = Use(Expand(b, dims), a.desc);
     }
-    auto operands = [&](const PrimitiveDesc&) {
-      return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}};
-    };
-    return Fused(name, a.desc, rest, describe(a, b), operands);
+    return Fused(name, a.desc, rest, describe(a, b),
+                 Reading({{DNNL_ARG_SRC_0, a}, {DNNL_ARG_SRC_1, b}}));
   }
 
   // The value written out over broadcast axes.
@@ -316,7 +318,7 @@ class Compiler {
 
   View Finish(const std::string& what, const Desc& dst, const std::vector<PostOp>& posts, size_t n,
               int summed, const PrimitiveDesc& pd, const Operands& operands) {
-    std::vector<std::pair<int, View>> used = operands(pd);
+    Used used = operands(pd);
     std::string fused;
     std::optional<View> to;
     for (size_t k = 0; k < n; ++k) {
@@ -346,8 +348,7 @@ class Compiler {
   }
 
   // Memory that holds the residual and will hold the sum.
-  View SumTarget(const View& other, const Desc& dst,
-                 const std::vector<std::pair<int, View>>& used) {
+  View SumTarget(const View& other, const Desc& dst, const Used& used) {
     bool read = false;
     for (const auto& [name, view] : used) read |= view.buffer == other.buffer;
     if (SameLayout(other.desc, dst) && !read) return {other.dims, dst, other.buffer, 0};

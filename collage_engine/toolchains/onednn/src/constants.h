@@ -14,13 +14,10 @@ class Constants {
   void Add(int buffer) { constants_.push_back(buffer); }
 
   View Pack(const View& view, const Desc& wanted) {
-    int buffer = program_.NewBuffer(Buffer::kConstant, wanted.get_size());
-    Buffer& to = program_.buffer(buffer);
-    to.owned = Allocate(to.bytes);
-    to.data = to.owned.get();
+    int buffer = Own(wanted.get_size());
     dnnl::memory from(view.desc, Engine(),
                       program_.buffer(view.buffer).data + view.offset * ItemBytes(view.desc));
-    dnnl::memory into(wanted, Engine(), to.data);
+    dnnl::memory into(wanted, Engine(), program_.buffer(buffer).data);
     dnnl::reorder(from, into).execute(stream_, from, into);
     stream_.wait();
     packed_.push_back(buffer);
@@ -28,11 +25,8 @@ class Constants {
   }
 
   View Zeros(const Dims& dims) {
-    int buffer = program_.NewBuffer(Buffer::kConstant, Elements(dims) * sizeof(float));
-    Buffer& to = program_.buffer(buffer);
-    to.owned = Allocate(to.bytes);
-    to.data = to.owned.get();
-    std::memset(to.data, 0, to.bytes);
+    int buffer = Own(Elements(dims) * sizeof(float));
+    std::memset(program_.buffer(buffer).data, 0, program_.buffer(buffer).bytes);
     return {dims, PlainDesc(dims), buffer, 0};
   }
 
@@ -56,6 +50,15 @@ class Constants {
   }
 
  private:
+  // A new buffer with memory of its own.
+  int Own(size_t bytes) {
+    int id = program_.NewBuffer(Buffer::kConstant, bytes);
+    Buffer& buffer = program_.buffer(id);
+    buffer.owned = Allocate(bytes);
+    buffer.data = buffer.owned.get();
+    return id;
+  }
+
   Program& program_;
   dnnl::stream& stream_;
   std::vector<int> constants_;  // buffers of what the plan was given

@@ -112,19 +112,7 @@ struct View {
   }
   // Every element of the covered span belongs to it: what elementwise kernels want.
   bool dense() const {
-    if (!strided()) return true;
-    std::vector<std::pair<int64_t, int64_t>> axes;
-    Dims strides = desc.get_strides();
-    for (size_t d = 0; d < dims.size(); ++d) {
-      if (dims[d] != 1) axes.push_back({strides[d], dims[d]});
-    }
-    std::sort(axes.begin(), axes.end());
-    int64_t expected = 1;
-    for (auto [stride, extent] : axes) {
-      if (stride != expected) return false;
-      expected *= extent;
-    }
-    return true;
+    return !strided() || desc.get_size() == static_cast<size_t>(Elements(dims)) * ItemBytes(desc);
   }
 };
 
@@ -171,44 +159,10 @@ inline View Sliced(const View& view, const Dims& begin, const Dims& step, const 
 
 // The same elements in row-major order under other dims, or nothing when that needs a copy.
 inline std::optional<View> Reshaped(const View& view, const Dims& dims) {
-  Dims strides = view.desc.get_strides();
-  Dims old_dims, old_strides;  // without axes of extent one
-  for (size_t d = 0; d < view.dims.size(); ++d) {
-    if (view.dims[d] == 1) continue;
-    old_dims.push_back(view.dims[d]);
-    old_strides.push_back(strides[d]);
-  }
-  Dims out(dims.size(), 1);
-  size_t i = 0, j = 0;
-  while (i < old_dims.size()) {
-    // Group old axes [i, k) and new axes [j, l) that hold the same elements.
-    size_t k = i + 1, l = j;
-    int64_t left = old_dims[i], right = 1;
-    while (l < dims.size() && dims[l] == 1) ++l;
-    if (l == dims.size()) return std::nullopt;
-    j = l;
-    right = dims[l++];
-    while (left != right) {
-      if (left < right) {
-        if (k == old_dims.size()) return std::nullopt;
-        left *= old_dims[k++];
-      } else {
-        if (l == dims.size()) return std::nullopt;
-        right *= dims[l++];
-      }
-    }
-    for (size_t d = i; d + 1 < k; ++d) {
-      if (old_strides[d] != old_strides[d + 1] * old_dims[d + 1]) return std::nullopt;
-    }
-    int64_t stride = old_strides[k - 1];
-    for (size_t d = l; d-- > j;) {
-      out[d] = stride;
-      stride *= dims[d];
-    }
-    i = k;
-    j = l;
-  }
-  return View{dims, StridedDesc(dims, out, view.type()), view.buffer, view.offset};
+  if (view.plain()) return View{dims, PlainDesc(dims, view.type()), view.buffer, view.offset};
+  Desc desc = view.desc.reshape(dims, true);
+  if (desc.get(true) == nullptr) return std::nullopt;
+  return View{dims, StridedDesc(dims, desc.get_strides(), view.type()), view.buffer, view.offset};
 }
 
 inline std::string LayoutName(const Desc& desc) {

@@ -52,7 +52,7 @@ inline View MatMul(Compiler& c, const Site& site) {
     return describe(chosen->left, chosen->right, dst, attr);
   };
   auto operands = [&](const PrimitiveDesc& pd) {
-    std::vector<std::pair<int, View>> used = {
+    Used used = {
         {DNNL_ARG_SRC, c.Use(src, chosen->left)},
         {DNNL_ARG_WEIGHTS, c.Use(weights, pd.query_md(dnnl::query::weights_md, 0))}};
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
@@ -75,17 +75,15 @@ inline View Softmax(Compiler& c, const Site& site) {
     PrimitiveDesc pd = describe(src.desc, c.Attributes());
     if (!pd || IsReference(pd)) src = c.UsePlain(src);
   }
-  auto operands = [&](const PrimitiveDesc&) {
-    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, src}};
-  };
-  return c.Fused(log ? "log_softmax" : "softmax", src.desc, site.posts, describe, operands);
+  return c.Fused(log ? "log_softmax" : "softmax", src.desc, site.posts, describe,
+                 Reading({{DNNL_ARG_SRC, src}}));
 }
 
 // Over the last axis, with an optional scale and shift.
 inline View LayerNorm(Compiler& c, const Site& site) {
   View src = c.UsePlainFloat(c.Value(site.id("src")));
   auto flags = dnnl::normalization_flags::none;
-  std::vector<std::pair<int, View>> used = {{DNNL_ARG_SRC, src}};
+  Used used = {{DNNL_ARG_SRC, src}};
   if (site.id("scale") >= 0) {
     flags |= dnnl::normalization_flags::use_scale;
     used.push_back({DNNL_ARG_SCALE, c.UsePlainFloat(c.Value(site.id("scale")))});
@@ -99,8 +97,7 @@ inline View LayerNorm(Compiler& c, const Site& site) {
     return dnnl::layer_normalization_forward::primitive_desc(Engine(), kInference, dst, dst,
                                                              epsilon, flags, attr, true);
   };
-  auto operands = [&](const PrimitiveDesc&) { return used; };
-  return c.Fused("layer_norm", src.desc, site.posts, make, operands);
+  return c.Fused("layer_norm", src.desc, site.posts, make, Reading(used));
 }
 
 inline View Reduce(Compiler& c, const Site& site) {
@@ -108,17 +105,14 @@ inline View Reduce(Compiler& c, const Site& site) {
       {"sum", algorithm::reduction_sum}, {"mean", algorithm::reduction_mean},
       {"max", algorithm::reduction_max}, {"min", algorithm::reduction_min},
       {"mul", algorithm::reduction_mul}};
-  auto it = known.find(site.text("alg"));
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown reduction " << site.text("alg");
+  std::string name = site.text("alg");
+  algorithm alg = Named(known, name, "unknown reduction");
   View src = c.UsePlainFloat(c.Value(site.id("src")));
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
-    return dnnl::reduction::primitive_desc(Engine(), it->second, src.desc, dst, 0.f, 0.f, attr,
-                                           true);
+    return dnnl::reduction::primitive_desc(Engine(), alg, src.desc, dst, 0.f, 0.f, attr, true);
   };
-  auto operands = [&](const PrimitiveDesc&) {
-    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, src}};
-  };
-  return c.Fused("reduce " + it->first, PlainDesc(site.dims()), site.posts, make, operands);
+  return c.Fused("reduce " + name, PlainDesc(site.dims()), site.posts, make,
+                 Reading({{DNNL_ARG_SRC, src}}));
 }
 
 inline View Concat(Compiler& c, const Site& site) {
@@ -175,14 +169,11 @@ inline View Recurrent(Compiler& c, const Site& site) {
       {"forward", dnnl::rnn_direction::unidirectional_left2right},
       {"reverse", dnnl::rnn_direction::unidirectional_right2left},
       {"bidirectional", dnnl::rnn_direction::bidirectional_concat}};
-  auto direction = directions.find(site.text("direction"));
-  if (direction == directions.end()) {
-    TVM_FFI_THROW(ValueError) << "unknown direction " << site.text("direction");
-  }
+  auto direction = Named(directions, site.text("direction"), "unknown direction");
   std::string cell = site.text("cell");
   View src = c.UsePlainFloat(c.Value(site.id("src")));
   View weights = c.Value(site.id("weights")), recurrent = c.Value(site.id("recurrent"));
-  std::vector<std::pair<int, View>> used = {
+  Used used = {
       {DNNL_ARG_SRC_LAYER, src}, {DNNL_ARG_BIAS, c.UsePlainFloat(c.Value(site.id("bias")))}};
   auto first = [&](const char* key, int name) {
     if (site.id(key) < 0) return Desc();
@@ -195,11 +186,11 @@ inline View Recurrent(Compiler& c, const Site& site) {
   View to = c.NewView(PlainDesc(site.dims()));
   auto describe = [&]() -> PrimitiveDesc {
     if (cell == "lstm") {
-      return dnnl::lstm_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
+      return dnnl::lstm_forward::primitive_desc(Engine(), kInference, direction, src.desc,
                                                 state, memory, layer, iteration, bias, to.desc,
                                                 none, none, c.Attributes(), true);
     }
-    return dnnl::lbr_gru_forward::primitive_desc(Engine(), kInference, direction->second, src.desc,
+    return dnnl::lbr_gru_forward::primitive_desc(Engine(), kInference, direction, src.desc,
                                                  state, layer, iteration, bias, to.desc, none,
                                                  c.Attributes(), true);
   };
@@ -250,9 +241,7 @@ inline View Lower(Compiler& c, const std::string& op, const Site& site) {
       {"recurrent", Recurrent},
       {"expand",
        [](Compiler& c, const Site& s) { return c.Expand(c.Value(s.id("src")), s.dims()); }}};
-  auto it = known.find(op);
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown operator " << op << " in the plan";
-  return it->second(c, site);
+  return Named(known, op, "the plan has the unknown operator")(c, site);
 }
 
 }  // namespace collage

@@ -2,7 +2,6 @@
 #ifndef COLLAGE_ONEDNN_POST_OPS_H_
 #define COLLAGE_ONEDNN_POST_OPS_H_
 
-#include <map>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 
@@ -37,9 +36,7 @@ inline algorithm EltwiseAlgorithm(const std::string& name) {
       {"pow", algorithm::eltwise_pow},           {"round", algorithm::eltwise_round},
       {"hardswish", algorithm::eltwise_hardswish},
       {"hardsigmoid", algorithm::eltwise_hardsigmoid}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown elementwise function " << name;
-  return it->second;
+  return Named(known, name, "unknown elementwise function");
 }
 
 inline algorithm BinaryAlgorithm(const std::string& name) {
@@ -47,9 +44,7 @@ inline algorithm BinaryAlgorithm(const std::string& name) {
       {"add", algorithm::binary_add}, {"sub", algorithm::binary_sub},
       {"mul", algorithm::binary_mul}, {"div", algorithm::binary_div},
       {"max", algorithm::binary_max}, {"min", algorithm::binary_min}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(ValueError) << "unknown binary function " << name;
-  return it->second;
+  return Named(known, name, "unknown binary function");
 }
 
 inline bool Commutes(algorithm alg) {

@@ -110,7 +110,7 @@ inline View Convolve(Compiler& c, const Site& site) {
     return describe(from, dst, attr);
   };
   auto operands = [&](const PrimitiveDesc& pd) {
-    std::vector<std::pair<int, View>> used = {
+    Used used = {
         {DNNL_ARG_SRC, c.Use(src, from)},
         {DNNL_ARG_WEIGHTS, c.Use(weights, pd.query_md(dnnl::query::weights_md, 0))}};
     if (bias) used.push_back({DNNL_ARG_BIAS, *bias});
@@ -148,10 +148,8 @@ inline View Pooling(Compiler& c, const Site& site) {
   auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
     return describe(from, dst, attr);
   };
-  auto operands = [&](const PrimitiveDesc&) {
-    return std::vector<std::pair<int, View>>{{DNNL_ARG_SRC, c.Use(src, from)}};
-  };
-  return c.Fused("pool " + kind, chosen.dst_desc(), site.posts, make, operands);
+  return c.Fused("pool " + kind, chosen.dst_desc(), site.posts, make,
+                 Reading({{DNNL_ARG_SRC, c.Use(src, from)}}));
 }
 
 }  // namespace collage

@@ -11,7 +11,6 @@
 #endif
 
 #include <deque>
-#include <map>
 #include <memory>
 
 #include "collage_module.h"
@@ -28,9 +27,7 @@ int OnnxType(const std::string& name) {
       {"float32", 1}, {"uint8", 2},  {"int8", 3},     {"uint16", 4},  {"int16", 5},
       {"int32", 6},   {"int64", 7},  {"bool", 9},     {"float16", 10}, {"float64", 11},
       {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(TypeError) << "ONNX Runtime takes no tensors of " << name;
-  return it->second;
+  return Named(known, name, "ONNX Runtime takes no tensors of");
 }
 
 // The process's environment; lives as long as the process, sessions point into it.

@@ -4,7 +4,6 @@
 
 #include <openvino/c/openvino.h>
 
-#include <map>
 #include <string>
 #include <vector>
 
@@ -84,9 +83,7 @@ inline ov_element_type_e OvType(const std::string& name) {
       {"bool", BOOLEAN}, {"float32", F32}, {"float16", F16}, {"float64", F64}, {"bfloat16", BF16},
       {"int8", I8},      {"int16", I16},   {"int32", I32},   {"int64", I64},   {"uint8", U8},
       {"uint16", U16},   {"uint32", U32},  {"uint64", U64}};
-  auto it = known.find(name);
-  if (it == known.end()) TVM_FFI_THROW(TypeError) << "OpenVINO takes no tensors of " << name;
-  return it->second;
+  return Named(known, name, "OpenVINO takes no tensors of");
 }
 
 // A tensor over memory that is somebody else's. A shape is only read, so `spec` lends its own.

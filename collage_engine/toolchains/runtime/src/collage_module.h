@@ -26,6 +26,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -79,6 +80,14 @@ inline std::vector<int64_t> GetInts(const json::Object& object, const char* key)
   std::vector<int64_t> out;
   for (const ffi::Any& v : Get<json::Array>(object, key)) out.push_back(v.cast<int64_t>());
   return out;
+}
+
+// What a table has under a name; ``what`` begins the sentence that is said where it has nothing.
+template <typename T>
+const T& Named(const std::map<std::string, T>& known, const std::string& name, const char* what) {
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(ValueError) << what << " " << name;
+  return it->second;
 }
 
 // ---- argument types -------------------------------------------------------------------------
