@@ -149,7 +149,7 @@ def place(
     """
     began = time.monotonic()
     given = [inputs] if isinstance(inputs, (str, Path, Mapping)) else inputs
-    wanted = RunSettings(
+    chosen = RunSettings(
         threads=threads,
         budget_s=parse_duration(budget) if isinstance(budget, str) else budget,
         inputs_npz=input_archive(given),
@@ -165,10 +165,10 @@ def place(
         engine = Engine(listener)
         try:
             stack.enter_context(interruptible(engine, on_keep=_say_that_it_ends))
-            session = Session.of_model(engine, model, wanted.shapes, wanted.inputs_npz)
+            session = Session.of_model(engine, model, chosen.shapes, chosen.inputs_npz)
             session.pin(*pins)
-            wanted = msgspec.structs.replace(wanted, shapes=session.model.shapes)
-            run = session.place(wanted, out=out, spent_s=time.monotonic() - began)
+            chosen = msgspec.structs.replace(chosen, shapes=session.model.shapes)
+            run = session.place(chosen, out=out, spent_s=time.monotonic() - began)
         except BaseException:
             engine.close()
             raise
@@ -340,14 +340,14 @@ class Session:
             inputs_npz: Representative inputs, whose sizes count where ``shapes`` says nothing.
         """
         content = _content(model)
-        wanted = p.ModelOpen(
+        request = p.ModelOpen(
             path=str(_path(model)) if content is None else None,
             content=content,
             name="model.onnx",
             shapes=_typed("shapes", shapes or {}, Sizes),
             inputs_npz=inputs_npz,
         )
-        return cls(engine, engine.request(wanted))
+        return cls(engine, engine.request(request))
 
     @classmethod
     def of_file(cls, engine: Engine, path: str | Path) -> Session:
@@ -441,17 +441,17 @@ class Session:
         text = str(node)
         if text.isdigit() and int(text) < len(calls):
             return [int(text)]
-        wanted = text.lower()
+        lowered = text.lower()
         found = [
             number
             for number, call in enumerate(calls)
-            if wanted in (name.lower() for name in call.onnx_nodes)
+            if lowered in (name.lower() for name in call.onnx_nodes)
         ]
         if found:
             return found
         if text.isdigit():
             raise UsageError(f"there is no node {text}: operators are 0…{len(calls) - 1}")
-        if wanted in (name.lower() for name in document.model.folded):
+        if lowered in (name.lower() for name in document.model.folded):
             raise UsageError(
                 f"clean-up removed the node {text!r}: it is computed once, when the model is "
                 "read, and no toolchain runs it"
@@ -523,8 +523,8 @@ class Session:
             run: Id, name or number of the run; the newest by default.
         """
         run = _typed("the run", run, str | None)
-        wanted = p.ExportReport(document=self._handle, run=run, format=kind)
-        return self._opened_on.request(wanted).content or b""
+        request = p.ExportReport(document=self._handle, run=run, format=kind)
+        return self._opened_on.request(request).content or b""
 
     # -- what changes it ---------------------------------------------------------------
 

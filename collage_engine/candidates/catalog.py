@@ -345,8 +345,8 @@ def _chosen_toolchains(
                 continue
             raise UsageError(f"toolchain {name} does not compile for {target.kind}")
         # Without its device a toolchain still compiles, if it can and the user asks for it.
-        wanted = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
-        if state.available or (wanted and state.builds):
+        compiles = bool(settings.toolchains) and target.device is None and target.kind != "cpu"
+        if state.available or (compiles and state.builds):
             on_target.append(_loaded(name))
         elif settings.toolchains and name not in faults.left_out:
             install = f" ({state.install})" if state.install else ""
@@ -469,9 +469,9 @@ def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
     """Return a toolchain's instances for the target and the precision of a run."""
-    wanted = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
+    goal = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
     with asking(toolchain.name):
-        return checked_instances(toolchain.name, toolchain.instances(wanted, settings.precision))
+        return checked_instances(toolchain.name, toolchain.instances(goal, settings.precision))
 
 
 def checked_instances(

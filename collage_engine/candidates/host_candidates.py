@@ -31,10 +31,10 @@ def on_host(instance: ToolchainInstance) -> ToolchainInstance:
 
 def pinned_to_host(pins: Sequence[Pin]) -> tuple[int, ...]:
     """Return the operator numbers that a pin demands on the host, ascending."""
-    wanted = {
+    numbers = {
         n for pin in pins if pin.kind == "device" and pin.device == HOST_DEVICE for n in pin.nodes
     }
-    return tuple(sorted(wanted))
+    return tuple(sorted(numbers))
 
 
 def host_sources(
@@ -59,14 +59,14 @@ def host_sources(
         The instances that take at least one operator on the host.
     """
     found = []
-    wanted = _untaken(graph, sources).union(pinned)
+    operators = _untaken(graph, sources).union(pinned)
     for toolchain in toolchains:
         with asking(toolchain.name):
             instances = toolchain.instances(Target.cpu(threads), "float32")[:1]
         for instance in instances:
             source = make(toolchain, on_host(instance))
             host = replace(
-                _only(graph, source, wanted.__contains__, "a device takes it"),
+                _only(graph, source, operators.__contains__, "a device takes it"),
                 spec=None,
                 whole_model=False,
                 host=True,

@@ -31,13 +31,13 @@ _TENSOR = re.compile(r"(?:(.*)/)?(input|output)_(\d{1,6})\.pb")
 
 
 def read_samples(
-    content: bytes, wanted: Mapping[str, ArrayKind], outputs: Mapping[str, ArrayKind | None]
+    content: bytes, expected: Mapping[str, ArrayKind], outputs: Mapping[str, ArrayKind | None]
 ) -> list[tuple[Arrays, Arrays]]:
     """Return the samples of an archive.
 
     Args:
         content: The archive.
-        wanted: Shape and element type of each input by name, in the model's order.
+        expected: Shape and element type of each input by name, in the model's order.
         outputs: The same of the outputs; None where the shape depends on the data.
 
     Returns:
@@ -48,7 +48,7 @@ def read_samples(
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            samples = _samples_of(archive, wanted, outputs)
+            samples = _samples_of(archive, expected, outputs)
     except UsageError:
         raise
     except Exception as error:  # an archive can be broken, encrypted or endless in many ways
@@ -61,7 +61,7 @@ def read_samples(
 
 def _samples_of(
     archive: zipfile.ZipFile,
-    wanted: Mapping[str, ArrayKind],
+    expected: Mapping[str, ArrayKind],
     outputs: Mapping[str, ArrayKind | None],
 ) -> list[tuple[Arrays, Arrays]]:
     members = archive.infolist()
@@ -71,11 +71,11 @@ def _samples_of(
         if match := _TENSOR.fullmatch(member.filename):
             tensors[match[1] or ""][f"{match[2]}_{int(match[3])}"] = member
     if not nested and not tensors:
-        return [(each, {}) for each in _along_first_axis(_arrays(archive, wanted), wanted)]
+        return [(each, {}) for each in _along_first_axis(_arrays(archive, expected), expected)]
     samples: list[tuple[Arrays, Arrays]] = []
     for member in nested:
         with zipfile.ZipFile(io.BytesIO(archive.read(member))) as inner:
-            found_here = _along_first_axis(_arrays(inner, wanted), wanted)
+            found_here = _along_first_axis(_arrays(inner, expected), expected)
         samples += [(one, {}) for one in found_here]
     for folder in sorted(tensors, key=lambda name: (len(name), name)):
         inputs, stated = (
@@ -84,9 +84,9 @@ def _samples_of(
                 for number, (name, kind) in enumerate(kinds.items())
                 if kind is not None and f"{what}_{number}" in tensors[folder]
             }
-            for what, kinds in (("input", wanted), ("output", outputs))
+            for what, kinds in (("input", expected), ("output", outputs))
         )
-        found_here = _along_first_axis(inputs, wanted)
+        found_here = _along_first_axis(inputs, expected)
         samples += [(one, stated if len(found_here) == 1 else {}) for one in found_here]
     return samples
 
@@ -117,12 +117,12 @@ def stated_sizes(content: bytes, names: Sequence[str]) -> dict[str, tuple[int, .
     return sizes
 
 
-def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[Arrays]:
+def _along_first_axis(arrays: Arrays, expected: Mapping[str, ArrayKind]) -> list[Arrays]:
     """Return one sample, or several where arrays have one more axis than the inputs."""
-    for name in wanted:
+    for name in expected:
         if name not in arrays:
             raise UsageError(f"--inputs: input {name!r} is missing")
-    several = {name for name, (shape, _) in wanted.items() if arrays[name].ndim > len(shape)}
+    several = {name for name, (shape, _) in expected.items() if arrays[name].ndim > len(shape)}
     counts = {name: len(arrays[name]) for name in sorted(several)}
     if len(set(counts.values())) > 1:
         told = ", ".join(f"{count} for {name!r}" for name, count in counts.items())
@@ -131,31 +131,31 @@ def _along_first_axis(arrays: Arrays, wanted: Mapping[str, ArrayKind]) -> list[A
     if count < 1:
         raise UsageError("--inputs holds no sample: the leading axis has size 0")
     return [
-        {name: arrays[name][k] if name in several else arrays[name] for name in wanted}
+        {name: arrays[name][k] if name in several else arrays[name] for name in expected}
         for k in range(count)
     ]
 
 
-def _arrays(archive: zipfile.ZipFile, wanted: Mapping[str, ArrayKind]) -> Arrays:
+def _arrays(archive: zipfile.ZipFile, expected: Mapping[str, ArrayKind]) -> Arrays:
     """Read the arrays of an archive, each for one input, with or without an axis of samples."""
     arrays: Arrays = {}
     for member in archive.infolist():
         name = member.filename.removesuffix(".npy")
-        if not name and len(wanted) == 1:  # a file of an array alone
-            (name,) = wanted
+        if not name and len(expected) == 1:  # a file of an array alone
+            (name,) = expected
         if not name:
             raise UsageError(
                 f"--inputs: a single array is for a model with one input, and this one has "
-                f"{', '.join(wanted)}: put a NAME.npy for each into a folder"
+                f"{', '.join(expected)}: put a NAME.npy for each into a folder"
             )
-        if name not in wanted:
+        if name not in expected:
             raise UsageError(
                 f"--inputs: the model has no input {displayable(name)!r}; "
-                f"it has {', '.join(wanted)}"
+                f"it has {', '.join(expected)}"
             )
         if name in arrays:
             raise UsageError(f"--inputs holds two arrays for the input {name!r}")
-        arrays[name] = _fitting(name, _array(archive, member), wanted[name])
+        arrays[name] = _fitting(name, _array(archive, member), expected[name])
     return arrays
 
 
@@ -173,22 +173,22 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> np.ndarray:
     return numpy_helper.to_array(tensor)
 
 
-def _fitting(name: str, array: np.ndarray, wanted: ArrayKind) -> np.ndarray:
+def _fitting(name: str, array: np.ndarray, expected: ArrayKind) -> np.ndarray:
     """Return an array as the engine holds it.
 
     Raises:
         UsageError: It is neither what the model takes nor several of these.
     """
-    if wanted[1] == TEXT_TYPE and array.dtype.kind in "SUO":
+    if expected[1] == TEXT_TYPE and array.dtype.kind in "SUO":
         array = encoded(array)
     shape = array.shape
-    several = len(shape) == len(wanted[0]) + 1 and shape[1:] == wanted[0]
-    if shape != wanted[0] and not (several and shape[0] <= MOST_SAMPLES):
+    several = len(shape) == len(expected[0]) + 1 and shape[1:] == expected[0]
+    if shape != expected[0] and not (several and shape[0] <= MOST_SAMPLES):
         raise UsageError(
             f"--inputs: {name!r} has shape {displayable(str(list(shape)))}, the model has "
-            f"{list(wanted[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
+            f"{list(expected[0])}, or up to {MOST_SAMPLES} samples of it along one more axis"
         )
-    if array.dtype != wanted[1]:
+    if array.dtype != expected[1]:
         given = displayable(str(array.dtype))
-        raise UsageError(f"--inputs: {name!r} is {given}, the model has {wanted[1]}")
+        raise UsageError(f"--inputs: {name!r} is {given}, the model has {expected[1]}")
     return array

@@ -213,8 +213,8 @@ def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Ar
     """
     if settings.inputs_npz is None:
         return []
-    wanted = {name: (tuple(kind.shape), numpy_type(kind.dtype)) for name, kind in model.inputs}
-    for name in stated_sizes(settings.inputs_npz, list(wanted)):
+    expected = {name: (tuple(kind.shape), numpy_type(kind.dtype)) for name, kind in model.inputs}
+    for name in stated_sizes(settings.inputs_npz, list(expected)):
         if name in model.defaults:
             raise UsageError(
                 f"--inputs: {displayable(name)!r} has a value in the model's file and is a "
@@ -225,7 +225,7 @@ def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Ar
         name: None if kind.is_open else (tuple(kind.shape), numpy_type(kind.dtype))
         for name, kind in model.outputs
     }
-    return read_samples(settings.inputs_npz, wanted, outputs)
+    return read_samples(settings.inputs_npz, expected, outputs)
 
 
 def stated_errors(samples: Sequence[ModelSample], bounds: Mapping[str, float]) -> dict[str, float]:

@@ -101,8 +101,8 @@ def _place(options: argparse.Namespace) -> int:
     ):
         shapes = settings.shapes
         if choices:
-            wanted = p.ShapesResolve(path=model, choices=choices, inputs_npz=settings.inputs_npz)
-            (shapes,) = engine.request(wanted)
+            request = p.ShapesResolve(path=model, choices=choices, inputs_npz=settings.inputs_npz)
+            (shapes,) = engine.request(request)
         session = Session.of_model(engine, model, shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:

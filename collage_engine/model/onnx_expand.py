@@ -144,8 +144,8 @@ def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
         return None
 
     def reshape(value: str, sizes: Sequence[int], result: str) -> Op:
-        wanted = draft.constant(f"{op.outputs[0]}_sizes", np.array(sizes, np.int64))
-        return op.part("Reshape", [value, wanted], [result])
+        target = draft.constant(f"{op.outputs[0]}_sizes", np.array(sizes, np.int64))
+        return op.part("Reshape", [value, target], [result])
 
     flat = (math.prod(shape[:axis]), math.prod(shape[axis:]))
     given, made = (draft.fresh(f"{op.outputs[0]}_{what}") for what in ("flat", "normalised"))

@@ -62,11 +62,11 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
     """Set ConvTranspose's pads so that the output has the wanted size (ONNX's definition)."""
     ones = [1] * len(sizes)
     strides = list(op.attribute("strides", ones))
-    wanted = op.attribute("output_shape")
-    if wanted is None and mode == "NOTSET":
+    output_shape = op.attribute("output_shape")
+    if output_shape is None and mode == "NOTSET":
         return
-    if wanted is None:
-        wanted = [size * s for size, s in zip(sizes, strides, strict=True)]
+    if output_shape is None:
+        output_shape = [size * s for size, s in zip(sizes, strides, strict=True)]
     extra = list(op.attribute("output_padding", [0] * len(sizes)))
     full = [
         s * (size - 1) + e + (k - 1) * d + 1
@@ -74,7 +74,7 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
             sizes, kernel, strides, op.attribute("dilations", ones), extra, strict=True
         )
     ]
-    totals = [f - w for f, w in zip(full, list(wanted)[-len(sizes) :], strict=True)]
+    totals = [f - w for f, w in zip(full, list(output_shape)[-len(sizes) :], strict=True)]
     op.attributes.pop("output_shape", None)
     op.set(output_padding=[e + max(-t, 0) for e, t in zip(extra, totals, strict=True)])
     _set(op, mode, [max(t, 0) for t in totals], small_first=mode == "SAME_UPPER")

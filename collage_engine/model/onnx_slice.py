@@ -28,9 +28,9 @@ def slice_model(model: ImportedModel, inputs: Sequence[int], outputs: Sequence[i
     index = model.onnx_index
     values = model.graph.values
     names = {_border_name(model, i): f"v{i}" for i in inputs}
-    wanted = {_border_name(model, i): f"v{i}" for i in outputs}
-    kept, weights = _walk(index, set(names), list(wanted))
-    rename = names | wanted
+    output_names = {_border_name(model, i): f"v{i}" for i in outputs}
+    kept, weights = _walk(index, set(names), list(output_names))
+    rename = names | output_names
     result = ModelProto()
     result.ir_version = model.onnx.ir_version
     result.producer_name = "collage"
@@ -84,14 +84,14 @@ def _renamed(value: str, rename: dict[str, str]) -> str:
     return f"_{value}" if _RESERVED.fullmatch(value) else value
 
 
-def _walk(index: OnnxIndex, stop: set[str], wanted: list[str]) -> tuple[list[NodeProto], list[str]]:
-    """Return the nodes (in model order) and weights that make the wanted values.
+def _walk(index: OnnxIndex, stop: set[str], values: list[str]) -> tuple[list[NodeProto], list[str]]:
+    """Return the nodes (in model order) and weights that make the values.
 
     The walk ends at the values in ``stop``.
     """
     nodes: dict[int, NodeProto] = {}
     weights: dict[str, None] = {}
-    stack = [v for v in wanted if v not in stop]
+    stack = [v for v in values if v not in stop]
     while stack:
         value = stack.pop()
         if not value or value in stop:

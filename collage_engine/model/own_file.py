@@ -84,8 +84,8 @@ def original_model(
     if any(_element_type(a) != _element_type(b) for a, b in zip(taken, sized, strict=True)):
         return None
     own.ir_version = max(own.ir_version, FIRST_CONSTANT_INITIALIZERS)
-    for values, wanted in ((own.graph.input, sized), (own.graph.output, made)):
-        kept = deepcopy(list(wanted))
+    for values, infos in ((own.graph.input, sized), (own.graph.output, made)):
+        kept = deepcopy(list(infos))
         del values[:]
         values.extend(kept)
     return own
@@ -94,17 +94,17 @@ def original_model(
 def _in_order(
     values: Sequence[ValueInfoProto],
     indices: Sequence[ValueIndex],
-    wanted: Sequence[ValueIndex],
+    order: Sequence[ValueIndex],
     known: Sequence[tuple[str, TensorType]],
 ) -> list[ValueInfoProto] | None:
     """Return a file's inputs or outputs in the order of a sub-graph's; None if they differ."""
     same_names = [value.name for value in values] == [name for name, _ in known]
-    if not same_names or sorted(indices) != sorted(wanted):
+    if not same_names or sorted(indices) != sorted(order):
         return None
     if len(set(indices)) != len(indices):
         return None
     by_index = dict(zip(indices, values, strict=True))
-    return [by_index[index] for index in wanted]
+    return [by_index[index] for index in order]
 
 
 def _element_type(value: ValueInfoProto) -> int:

@@ -318,8 +318,8 @@ class _Proof:
         if after.count(None) == 1:
             after[after.index(None)] = _rest(before, after)
         axes_kept = [axis for axis, size in enumerate(after) if size == self.dim]
-        wanted = [_count(before[:axis]) for axis in sorted(padded)]
-        if None in wanted or wanted != [_count(after[:axis]) for axis in axes_kept]:
+        counts = [_count(before[:axis]) for axis in sorted(padded)]
+        if None in counts or counts != [_count(after[:axis]) for axis in axes_kept]:
             raise _Mixes
         return axes_kept
 

@@ -86,7 +86,7 @@ def edges(graph: DataflowGraph) -> tuple[str, ...]:
     ]
     tied = any(node.op in TIED for i in floats for node, _ in _read_exactly(graph, i))
     large = any(_factor(graph, i) > 1 for i in floats)
-    return tuple(edge for edge, wanted in zip(EDGES, (tied, large), strict=True) if wanted)
+    return tuple(edge for edge, is_tried in zip(EDGES, (tied, large), strict=True) if is_tried)
 
 
 def _read_exactly(graph: DataflowGraph, start: ValueIndex) -> Iterator[tuple[Node, ValueIndex]]:

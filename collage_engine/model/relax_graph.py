@@ -240,10 +240,10 @@ class Resolver:
                 if (element and element != element_type(kind.dtype)) or (
                     shape is not None and shape != kind.shape
                 ):
-                    wanted = f"{TensorProto.DataType.Name(element).lower()} {shape}"
+                    inferred = f"{TensorProto.DataType.Name(element).lower()} {shape}"
                     wrong[_first_output(node)] = (
                         f"{self._path}: the node '{node_name(node)}' ({node.op_type}) cannot be "
-                        f"imported into Relax: it would give {kind} instead of {wanted}."
+                        f"imported into Relax: it would give {kind} instead of {inferred}."
                     )
         return wrong
 

@@ -105,10 +105,10 @@ def _take_apart_outputs(
 ) -> None:
     graph = model.graph
     outputs = list(graph.output)
-    wanted = [value for value in outputs if _is_sequence(value)]
-    if not wanted:
+    sequences = [value for value in outputs if _is_sequence(value)]
+    if not sequences:
         return
-    lengths = _lengths(model, [value.name for value in wanted], shapes, path, evaluate)
+    lengths = _lengths(model, [value.name for value in sequences], shapes, path, evaluate)
     del graph.output[:]
     for value in outputs:
         if not _is_sequence(value):

@@ -229,22 +229,22 @@ class AllSimple(CombinerRule):
         return above.union(below) if pool.spend(STEPS_OF_UNION) and up.joins(down) else None
 
 
-def _with_wanted(choices: Sequence[list[int]], wanted: int | None) -> Iterator[tuple[int, ...]]:
-    """Yield every choice of one candidate for each value, or those only that hold a wanted one.
+def _choices_with(choices: Sequence[list[int]], required: int | None) -> Iterator[tuple[int, ...]]:
+    """Yield every choice of one candidate for each value, or those only that hold a required one.
 
     The others are not gone through: of a concatenation of twenty values they are millions.
 
     Args:
         choices: The places of the candidates for each value.
-        wanted: The place that a choice must hold; None: any choice will do.
+        required: The place that a choice must hold; None: any choice will do.
     """
-    if wanted is None:
+    if required is None:
         yield from product(*choices)
         return
     for number, producers in enumerate(choices):
-        if wanted in producers:
-            before = [[c for c in some if c != wanted] for some in choices[:number]]
-            yield from product(*before, [wanted], *choices[number + 1 :])
+        if required in producers:
+            before = [[c for c in some if c != required] for some in choices[:number]]
+            yield from product(*before, [required], *choices[number + 1 :])
 
 
 def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: OperatorSet) -> int:
@@ -283,7 +283,7 @@ class ListArgument(CombinerRule):
                     yield from self._unions(pool, place, operator, new)
 
     def _unions(
-        self, pool: Pool, consumer: int, operator: OperatorNumber, wanted: int | None
+        self, pool: Pool, consumer: int, operator: OperatorNumber, required: int | None
     ) -> Iterator[CandidatePartition]:
         """Yield unions of a list's consumer with one producer for each value.
 
@@ -291,7 +291,7 @@ class ListArgument(CombinerRule):
             pool: The candidates found so far.
             consumer: The place in the pool of the candidate that reads the list.
             operator: Its operator that takes the list.
-            wanted: The place of the producer that a union must hold; None: any will do.
+            required: The place of the producer that a union must hold; None: any will do.
         """
         if operator in pool.fed:
             return
@@ -314,7 +314,7 @@ class ListArgument(CombinerRule):
             choices.append(producers)
         if not choices:
             return
-        for tried, chosen in enumerate(_with_wanted(choices, wanted), 1):
+        for tried, chosen in enumerate(_choices_with(choices, required), 1):
             if pool.limits.list_choices and tried > pool.limits.list_choices:
                 return
             if not pool.spend(len(choices)):

@@ -122,10 +122,8 @@ class Constant(Pattern):
     def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield one match where the value is a constant of the wanted size."""
         value = graph.values[index]
-        wanted = value.constant and (
-            self.scalar is None or self.scalar == (value.type.elements == 1)
-        )
-        if wanted and self.satisfied(graph, index):
+        fits = value.constant and (self.scalar is None or self.scalar == (value.type.elements == 1))
+        if fits and self.satisfied(graph, index):
             yield bound
 
     @property
@@ -170,9 +168,9 @@ class Op(Pattern):
     def _has_attributes(self, node: Node) -> bool:
         if self.dtypes and node.type.dtype not in self.dtypes:
             return False
-        for name, wanted in self.attributes:
+        for name, expected in self.attributes:
             value = node.attributes.get(name)
-            if not (wanted(value) if callable(wanted) else _plain(value) == _plain(wanted)):
+            if not (expected(value) if callable(expected) else _plain(value) == _plain(expected)):
                 return False
         return True
 

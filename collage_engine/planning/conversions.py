@@ -144,15 +144,15 @@ def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, 
         return ()
     prices = {(node, have, want): us for node, have, want, us in problem.transitions.formats}
     owner = {node: part for part in parts for node in part.nodes}
-    wanted: dict[tuple[int, str], None] = {}
+    crossings: dict[tuple[int, str], None] = {}
     for node in problem.nodes:
         for source in node.inputs:
             if owner[source] is not owner[node.id]:
-                wanted[source, owner[node.id].takes.get(source, PLAIN)] = None
+                crossings[source, owner[node.id].takes.get(source, PLAIN)] = None
     for node_id in problem.outputs:
-        wanted[node_id, PLAIN] = None
+        crossings[node_id, PLAIN] = None
     conversions = []
-    for source, want in sorted(wanted):
+    for source, want in sorted(crossings):
         have = owner[source].gives.get(source, PLAIN)
         if have != want:
             us = prices.get((source, have, want))

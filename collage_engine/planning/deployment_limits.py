@@ -84,10 +84,10 @@ def size_warning(artifact_bytes: int | None, settings: RunSettings) -> list[str]
     ]
 
 
-def _is_meant(licence: str, wanted: Sequence[str]) -> bool:
+def _is_meant(licence: str, allowed: Sequence[str]) -> bool:
     """Tell whether the user means a licence: ``BSD`` means every BSD licence, in any case."""
     lowered = licence.lower()
-    return any(lowered == w.lower() or lowered.startswith(w.lower() + "-") for w in wanted)
+    return any(lowered == w.lower() or lowered.startswith(w.lower() + "-") for w in allowed)
 
 
 def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> str | None:

@@ -105,14 +105,14 @@ def _why_nodes(
     if not nodes:
         return ""
     named = _named(calls, nodes)
-    wanted = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
+    pinned = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
     if len(blamed) == 1 and blamed[0].kind == "device":
         return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
-    instances = [name for name in without_candidates if not wanted or _is_one_of(name, wanted)]
-    if len(wanted) == 1 and not instances:
+    instances = [name for name in without_candidates if not pinned or _is_one_of(name, pinned)]
+    if len(pinned) == 1 and not instances:
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
-        return f"{next(iter(wanted))} is not among the toolchains of this run ({used})"
-    text = refusal_text if wanted else named_refusal_text
+        return f"{next(iter(pinned))} is not among the toolchains of this run ({used})"
+    text = refusal_text if pinned else named_refusal_text
     reasons = [
         text(without_candidates[name][node])
         for node in nodes[:NAMED]
@@ -120,17 +120,17 @@ def _why_nodes(
         if node in without_candidates[name]
     ]
     refused_by_all = instances and all(nodes[0] in without_candidates[i] for i in instances)
-    if len(wanted) > 1 or not refused_by_all:
+    if len(pinned) > 1 or not refused_by_all:
         return ""
     why = "; ".join(dict.fromkeys(reasons))
     if blamed:
-        toolchain = next(iter(wanted), "no toolchain")
+        toolchain = next(iter(pinned), "no toolchain")
         return f"{toolchain} has no candidate for {named} ({why})"
     return f"no toolchain of this run takes {named} ({why}); allow more toolchains"
 
 
-def _is_one_of(instance: str, wanted: set[str]) -> bool:
-    return instance in wanted or instance.partition("[")[0] in wanted
+def _is_one_of(instance: str, pinned: set[str]) -> bool:
+    return instance in pinned or instance.partition("[")[0] in pinned
 
 
 def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:

@@ -78,7 +78,7 @@ class IntegerProgram:
         self.eligible = eligible
         self.candidates = [c for nodes in space.node_sets for c in eligible[nodes.index]]
         """Column to candidate; the columns of y come after these."""
-        self.column = {c: at for at, c in enumerate(self.candidates)}
+        self.column = {c: column for column, c in enumerate(self.candidates)}
         self.columns_of_set: list[list[int]] = [
             [self.column[c] for c in eligible[nodes.index]] for nodes in space.node_sets
         ]
@@ -93,7 +93,7 @@ class IntegerProgram:
         self._costs = costs
         self._rows = _Rows()
         for sets in self.holding:
-            row = [at for s in sets for at in self.columns_of_set[s]]
+            row = [column for s in sets for column in self.columns_of_set[s]]
             self._rows.add(1.0, 1.0, row, [1.0] * len(row))
         for position, value in enumerate(space.values):
             if value is not None:
@@ -120,22 +120,23 @@ class IntegerProgram:
                 continue
             slot = nodes.produced.index(position)
             sources += [
-                (s, prices_of[self.candidates[at]][slot], at) for at in self.columns_of_set[s]
+                (s, prices_of[self.candidates[column]][slot], column)
+                for column in self.columns_of_set[s]
             ]
         paid: dict[tuple[int, int], int] = {}
         for consumer in value.consumers:
-            outside = [(p, at) for s, p, at in sources if consumer not in self.members[s]]
+            outside = [(p, column) for s, p, column in sources if consumer not in self.members[s]]
             demanding: dict[int, list[int]] = {}
             for s in self.holding[consumer]:
                 if position in self.members[s]:
                     continue
                 nodes = self.space.node_sets[s]
                 slot = nodes.consumed.index(position)
-                for at in self.columns_of_set[s]:
-                    mask = demands_of[self.candidates[at]][slot]
+                for column in self.columns_of_set[s]:
+                    mask = demands_of[self.candidates[column]][slot]
                     for atom in range(len(value.atoms)):
                         if mask >> atom & 1:
-                            demanding.setdefault(atom, []).append(at)
+                            demanding.setdefault(atom, []).append(column)
             for atom, takers in demanding.items():
                 self._add_demand(atom, takers, outside, paid)
 
@@ -155,8 +156,8 @@ class IntegerProgram:
             paid: (atom, price) to the column of y; columns are added to it.
         """
         groups: dict[int, list[int]] = {}
-        for prices, at in outside:
-            groups.setdefault(prices.prices[atom], []).append(at)
+        for prices, column in outside:
+            groups.setdefault(prices.prices[atom], []).append(column)
         ascending = sorted(groups)
         if not any(ascending):
             return  # it is free, whatever produces the value
@@ -258,8 +259,8 @@ class IntegerProgram:
         reduced = np.array(self._highs.getSolution().col_dual)
         solution.lower_bound = self._internal(least)
         solution.lower_bound_through = {
-            c: self._internal(least + max(0.0, float(reduced[at])))
-            for at, c in enumerate(self.candidates)
+            c: self._internal(least + max(0.0, float(reduced[column])))
+            for column, c in enumerate(self.candidates)
         }
         solution.others_in_no_cover = True  # the relaxation bounds every candidate
 
@@ -292,7 +293,7 @@ class IntegerProgram:
             if info.primal_solution_status != int(highspy.SolutionStatus.kSolutionStatusFeasible):
                 return False
             chosen = np.flatnonzero(np.array(highs.getSolution().col_value)[:count] > CHOSEN_FROM)
-            cover = [self.candidates[at] for at in chosen]
+            cover = [self.candidates[column] for column in chosen]
             cycles = cycles_of(self.space, cover)
             if not cycles:
                 self._take(solution, cover)
@@ -381,12 +382,12 @@ class IntegerProgram:
     def _cheapest_single(self, position: int) -> int | None:
         """Return the cheapest candidate that holds only this node; None where there is none."""
         columns = [
-            at
+            column
             for s in self.holding[position]
             if len(self.members[s]) == 1
-            for at in self.columns_of_set[s]
+            for column in self.columns_of_set[s]
         ]
-        candidates = [self.candidates[at] for at in columns]
+        candidates = [self.candidates[column] for column in columns]
         return min(candidates, key=self.weights.cost.__getitem__, default=None)
 
     def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> Cut:
@@ -507,7 +508,7 @@ def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, i
             names = error.args[1][:-1]  # each one feeds the next
             ends = zip([names[-1], *names[:-1]], names, [*names[1:], names[0]], strict=True)
             cycles.append(
-                [(edges[at][before][1], edges[after][at][0]) for before, at, after in ends]
+                [(edges[via][before][1], edges[after][via][0]) for before, via, after in ends]
             )
             edges = {
                 c: {other: edge for other, edge in taken.items() if other not in names}

@@ -197,26 +197,26 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return {name: data[name] for name in kept}
 
 
-def toolchain_matches(wanted: str, toolchain: str) -> bool:
+def toolchain_matches(pinned: str, toolchain: str) -> bool:
     """Tell whether a pin's toolchain means a candidate's: it is the same or an instance of it."""
-    return toolchain == wanted or toolchain.startswith(wanted + "[")
+    return toolchain == pinned or toolchain.startswith(pinned + "[")
 
 
 def forbidden_by(problem: Problem, pin: ProblemPin) -> list[int]:
     """Return the indices of the candidates that a pin rules out."""
-    wanted = set(pin.nodes)
-    return [i for i, each in enumerate(problem.candidates) if breaks(each, pin, wanted)]
+    pinned_nodes = set(pin.nodes)
+    return [i for i, each in enumerate(problem.candidates) if breaks(each, pin, pinned_nodes)]
 
 
-def breaks(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bool:
+def breaks(candidate: ProblemCandidate, pin: ProblemPin, pinned_nodes: set[int]) -> bool:
     """Tell whether a candidate may not be part of a cover under a pin.
 
     Args:
         candidate: A candidate; one that holds none of the pin's nodes breaks nothing.
         pin: The pin.
-        wanted: The pin's nodes.
+        pinned_nodes: The pin's nodes.
     """
-    if wanted.isdisjoint(candidate.nodes):
+    if pinned_nodes.isdisjoint(candidate.nodes):
         return False
     name = candidate.toolchain
     if pin.toolchain is not None and not toolchain_matches(pin.toolchain, name):
@@ -225,9 +225,9 @@ def breaks(candidate: ProblemCandidate, pin: ProblemPin, wanted: set[int]) -> bo
         return True
     if pin.device is not None and (candidate.device or HOST) != pin.device:
         return True
-    if pin.exactly and wanted != set(candidate.nodes):
+    if pin.exactly and pinned_nodes != set(candidate.nodes):
         return True
-    return pin.together and not wanted.issubset(candidate.nodes)
+    return pin.together and not pinned_nodes.issubset(candidate.nodes)
 
 
 def describe(pin: ProblemPin) -> str:

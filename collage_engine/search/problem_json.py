@@ -132,7 +132,7 @@ def _check_formats(
     for node in candidate.gives:
         if positions.get(node) not in inside:
             raise UsageError(f"{where}.gives: node {node} is not in the candidate")
-    taken = inside.union(*(inputs[at] for at in inside))
+    taken = inside.union(*(inputs[position] for position in inside))
     for node in candidate.takes:
         if positions.get(node) not in taken:
             raise UsageError(f"{where}.takes: node {node} is not an input of the candidate")
@@ -150,13 +150,13 @@ def path_outside(places: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int 
         return None
     inside = set(places)
     after: set[int] = set()
-    for at in range(low + 1, high + 1):
-        if at in inside:
-            for producer in inputs[at]:
+    for position in range(low + 1, high + 1):
+        if position in inside:
+            for producer in inputs[position]:
                 if producer in after:
                     return producer
-        elif any(i in inside or i in after for i in inputs[at]):
-            after.add(at)
+        elif any(i in inside or i in after for i in inputs[position]):
+            after.add(position)
     return None
 
 

@@ -78,7 +78,7 @@ class Solver:
             if any(allowed[c] for c in nodes.candidates):
                 held.update(nodes.members)
         position = self.space.position
-        return [n.id for at, n in enumerate(self.problem.nodes) if position[at] not in held]
+        return [n.id for index, n in enumerate(self.problem.nodes) if position[index] not in held]
 
     def solve(
         self, allowed: Sequence[bool], *, regrets: bool = True, time_limit_s: float | None = None

@@ -182,7 +182,7 @@ class StateSpace:
             problem: The problem; its pins and limits are ignored.
             usable: Indices of the candidates that may be chosen.
         """
-        positions = {node.id: at for at, node in enumerate(problem.nodes)}
+        positions = {node.id: index for index, node in enumerate(problem.nodes)}
         given = [tuple({positions[i] for i in node.inputs}) for node in problem.nodes]
         self.order = sweep_order(given)
         """Position in the sweep to place in the problem."""
@@ -190,11 +190,13 @@ class StateSpace:
         """An estimate of the number of states for each node."""
         self.position = [0] * len(given)
         """Place in the problem to position in the sweep."""
-        for position, at in enumerate(self.order):
-            self.position[at] = position
+        for position, index in enumerate(self.order):
+            self.position[index] = position
         self.count = len(given)
         """Number of nodes."""
-        self.inputs = [tuple(sorted(self.position[i] for i in given[at])) for at in self.order]
+        self.inputs = [
+            tuple(sorted(self.position[i] for i in given[index])) for index in self.order
+        ]
         self.consumers: list[list[int]] = [[] for _ in given]
         for position, producers in enumerate(self.inputs):
             for producer in producers:

@@ -59,13 +59,13 @@ class Weights:
         has_formats = any(
             problem.candidates[c].takes or problem.candidates[c].gives for c in space.node_set_of
         )
-        self._outputs = {space.position[at] for at in self._output_places()}
+        self._outputs = {space.position[index] for index in self._output_places()}
         if self._handover or has_formats:
             self._find_values()
             self._set_transitions()
 
     def _output_places(self) -> Iterable[int]:
-        place = {node.id: at for at, node in enumerate(self.problem.nodes)}
+        place = {node.id: index for index, node in enumerate(self.problem.nodes)}
         return (place[node] for node in self.problem.outputs)
 
     def _node(self, position: int) -> int:
@@ -75,7 +75,7 @@ class Weights:
         """Find the values on which transitions can cost something, with their atoms."""
         space, candidates = self.space, self.problem.candidates
         sources: list[dict[tuple[str, str], None]] = [{} for _ in range(space.count)]
-        wanted: list[dict[tuple[str, str], None]] = [{} for _ in range(space.count)]
+        demanded: list[dict[tuple[str, str], None]] = [{} for _ in range(space.count)]
         for nodes in space.node_sets:
             inside = set(nodes.members)
             leaving = [m for m in nodes.members if any(c not in inside for c in space.consumers[m])]
@@ -86,12 +86,12 @@ class Weights:
                     sources[position][candidate.toolchain, name] = None
                 for position in nodes.inputs:
                     name = candidate.takes.get(self._node(position), PLAIN)
-                    wanted[position]["to", candidate.toolchain] = None
-                    wanted[position]["as", name] = None
+                    demanded[position]["to", candidate.toolchain] = None
+                    demanded[position]["as", name] = None
         for position in range(space.count):
             atoms = [
                 atom
-                for atom in sorted(wanted[position], key=lambda atom: atom[0] == "as")
+                for atom in sorted(demanded[position], key=lambda atom: atom[0] == "as")
                 if any(self._price(position, s, atom) for s in sources[position])
             ]
             if atoms:

@@ -41,8 +41,8 @@ def parse_pin(text: str, graph: GraphRecord, model: ModelRecord, known: Sequence
         UsageError: The text, a glob or a name is wrong.
     """
     # Names and configurations (name[key=value]) may hold "=", too: the last one that WHAT follows.
-    places = (at for at, letter in enumerate(text) if letter == "=")
-    splits = [at for at in places if _WHAT.fullmatch(text[at + 1 :].strip())]
+    places = (offset for offset, letter in enumerate(text) if letter == "=")
+    splits = [offset for offset in places if _WHAT.fullmatch(text[offset + 1 :].strip())]
     if not splits or not text[: splits[-1]].strip():
         raise UsageError(f"{text!r} is not a pin: {HOW_PINS_ARE_WRITTEN}")
     left, what = text[: splits[-1]].strip(), text[splits[-1] + 1 :].strip()

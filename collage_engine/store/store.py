@@ -125,17 +125,17 @@ class Store:
             keys: Measurement keys (``KeyContext.key``).
             model: A model's hash: results that hold for this model only count too.
         """
-        wanted = list(dict.fromkeys(keys))
+        row_keys = list(dict.fromkeys(keys))
         costs: dict[str, Cost] = {}
         with self._reading() as database:
             if database is None:
                 return costs
-            wanted += [f"{key}@{model}" for key in wanted if model]
+            row_keys += [f"{key}@{model}" for key in row_keys if model]
             query = (
                 "select key, cost from measurements"
                 " where key in (select value from json_each(?)) order by key"
             )
-            for key, cost in database.execute(query, [json.dumps(wanted)]).fetchall():
+            for key, cost in database.execute(query, [json.dumps(row_keys)]).fetchall():
                 decoded = _usable(key, cost)
                 if decoded is not None:  # In this order a model's own row replaces the common.
                     stored = msgspec.structs.replace(decoded, from_store=True)
@@ -171,10 +171,10 @@ class Store:
 
     def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
         """Return what tuning kept under these keys, as JSON text (``TuningRecords``)."""
-        wanted = json.dumps(list(keys))
+        listed = json.dumps(list(keys))
         query = "select key, value from tuning where key in (select value from json_each(?))"
         with self._reading() as database:
-            return dict(database.execute(query, [wanted]).fetchall()) if database else {}
+            return dict(database.execute(query, [listed]).fetchall()) if database else {}
 
     def has_tuning(self, context: str) -> bool:
         """Return whether anything was tuned in a context (``tuning_records.context_hash``)."""
