@@ -9,12 +9,12 @@ import pytest
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import export_again as exporting
 from collage_engine.support.errors import SessionError
 from tests import zoo
-from tests.support.runs import run_record
+from tests.support.runs import partition, run_record
 from tests.support.toolchain_cases import Net
 
 
@@ -38,17 +38,9 @@ def test_tuned_kernels_are_those_of_the_run(
     digest = write_table(table)
     write_table({"conv a": {"block": 3}})
     opened = OpenModel(str(tmp_path / "tiny.onnx"), {})
-    partition = Partition(
-        id="p0",
-        candidate="c",
-        toolchain="tvm",
-        config={"tuned": "yes"},
-        tuning=digest,
-        nodes=tuple(range(opened.model.record.nodes)),
-        onnx_nodes=(),
-        estimated_us=None,
-    )
-    placement = Placement(partitions=(partition,), estimated_us=None)
+    nodes = range(opened.model.record.nodes)
+    tuned = partition(*nodes, toolchain="tvm", config={"tuned": "yes"}, tuning=digest)
+    placement = Placement(partitions=(tuned,), estimated_us=None)
     run = run_record(threads=2, placement=placement, tables={digest: table})
     with pytest.raises(_Built):
         exporting.export(opened, run=run, out=str(tmp_path / "out"))
@@ -65,18 +57,7 @@ def test_a_placement_of_another_model_is_refused(
     net = Net()
     onnx.save(net.model(net.add("Tanh", net.add("Relu", net.input(2, 3)))), tmp_path / "two.onnx")
     opened = OpenModel(str(tmp_path / "two.onnx"), {})
-    partitions = tuple(
-        Partition(
-            id=f"p{k}",
-            candidate="c",
-            toolchain="tvm",
-            config={},
-            nodes=each,
-            onnx_nodes=(),
-            estimated_us=None,
-        )
-        for k, each in enumerate(nodes)
-    )
+    partitions = tuple(partition(*each, toolchain="tvm") for each in nodes)
     run = run_record(threads=1, placement=Placement(partitions=partitions, estimated_us=None))
     with pytest.raises(SessionError, match="every operator of its model once"):
         exporting.export(opened, run=run, out=str(tmp_path / "out"))

@@ -13,12 +13,13 @@ import pytest
 
 from collage_engine.candidates.catalog import nan_losses, source_of
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.placement import NanLoss, Partition, Placement
+from collage_engine.records.placement import NanLoss, Placement
 from collage_engine.run.conformance.nan import nan_is_handed_on
 from collage_engine.run.conformance.subject import Nonconformance, Subject
 from collage_engine.toolchains import registry
 from collage_engine.wording.facts import nan_losses_text
 from tests.support.conformance import demand_conformance, every_check, names_of_toolchains
+from tests.support.runs import partition
 from tests.support.toolchain_cases import default_instance, imported, one_operator, tensors, whole
 from tests.support.toolchain_models import small_net
 
@@ -62,16 +63,7 @@ def test_what_loses_nan_is_named_and_can_be_left_out() -> None:
         for toolchain in (tvm, openvino)
     }
     assert said["tvm"] is None and "--strict-nan" in (said["openvino"] or "")
-    part = Partition(
-        id="p0",
-        candidate="openvino:1",
-        toolchain="openvino",
-        config={},
-        nodes=(0,),
-        onnx_nodes=("relu",),
-        estimated_us=None,
-    )
-    placement = Placement(partitions=(part,), estimated_us=None)
+    placement = Placement(partitions=(partition(0, toolchain="openvino"),), estimated_us=None)
     (loss,) = nan_losses(model.graph, placement)
     assert loss == NanLoss(operator="Relu", toolchain="openvino", nodes=1)
     placement = msgspec.structs.replace(placement, nan_losses=(loss,))

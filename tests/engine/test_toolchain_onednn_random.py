@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 import pytest
 from onnx import ModelProto
@@ -26,100 +29,50 @@ def random_model(seed: int, length: int = 14) -> ModelProto:
         back = min(len(values), 1 + int(random.geometric(0.45)))
         return values[-back]
 
-    def unary(x: str) -> str:
-        op = str(random.choice(["Relu", "Sigmoid", "Tanh", "Abs", "Neg"]))
-        return str(net.add(op, x))
+    def choose(*options: Any) -> Any:
+        return options[int(random.integers(len(options)))]
 
-    def scalar(x: str) -> str:
-        op = str(random.choice(["Add", "Mul", "Sub"]))
-        pair = [x, net.scalar(float(random.uniform(0.5, 1.5)))]
-        random.shuffle(pair)
-        return str(net.add(op, *pair))
-
-    def binary(x: str) -> str:
-        op = str(random.choice(["Add", "Add", "Add", "Sub", "Mul", "Max"]))
-        return str(net.add(op, x, pick()))
-
-    def broadcast(x: str) -> str:
-        shapes = [(channels, 1, 1), (SIZE,), (1, SIZE, 1), (1, 1, SIZE, SIZE), shape]
-        other = net.randn(*shapes[int(random.integers(len(shapes)))])
-        return str(net.add(str(random.choice(["Add", "Mul"])), x, other))
-
-    def conv(x: str) -> str:
-        kernel = int(random.choice([1, 3]))
-        groups = int(random.choice([1, 1, channels]))
+    def conv(x: str) -> Any:
+        kernel, groups = choose(1, 3), choose(1, 1, channels)
         w = net.randn(channels, channels // groups, kernel, kernel, scale=0.2)
         bias = [net.randn(channels)] if random.random() < 0.5 else []
-        return str(net.add("Conv", x, w, *bias, group=groups, pads=[kernel // 2] * 4))
+        return net.add("Conv", x, w, *bias, group=groups, pads=[kernel // 2] * 4)
 
-    def pool(x: str) -> str:
-        op = str(random.choice(["MaxPool", "AveragePool"]))
-        return str(net.add(op, x, kernel_shape=[3, 3], pads=[1] * 4))
-
-    def product(x: str) -> str:
-        return str(net.add("MatMul", x, net.randn(SIZE, SIZE, scale=0.4)))
-
-    def transposed(x: str) -> str:
-        return str(net.add("MatMul", net.add("Transpose", x, perm=[0, 1, 3, 2]), pick()))
-
-    def halves(x: str) -> str:
-        left, right = net.add("Split", x, outputs=2, axis=1)
-        return str(net.add("Concat", right, left, axis=1))
-
-    def moved(x: str) -> str:
+    def moved(x: str) -> Any:
         flat = net.add("Reshape", x, net.const(np.array([batch * channels, SIZE * SIZE])))
-        turned = net.add("Transpose", flat, perm=[1, 0])
-        return str(net.add("Reshape", turned, net.const(np.array(shape))))
+        return net.add(
+            "Reshape", net.add("Transpose", flat, perm=[1, 0]), net.const(np.array(shape))
+        )
 
-    def normal(x: str) -> str:
-        return str(net.add("Softmax", x, axis=int(random.choice([1, 3]))))
-
-    def silu(x: str) -> str:
-        return str(net.add("Mul", x, net.add("Sigmoid", x)))
-
-    def layer_norm(x: str) -> str:
-        return str(net.add("LayerNormalization", x, net.randn(SIZE), net.randn(SIZE)))
-
-    def gate(x: str) -> str:
-        squeezed = net.add("GlobalAveragePool", x)
+    def gate(x: str) -> Any:
         w = net.randn(channels, channels, 1, 1, scale=0.4)
-        return str(net.add("Mul", x, net.add("Sigmoid", net.add("Conv", squeezed, w))))
+        squeezed = net.add("Conv", net.add("GlobalAveragePool", x), w)
+        return net.add("Mul", x, net.add("Sigmoid", squeezed))
 
-    def centred(x: str) -> str:
-        axis = int(random.integers(1, 4))
-        return str(net.add("Sub", x, net.add("ReduceMean", x, axes=[axis])))
-
-    def instance_norm(x: str) -> str:
-        return str(net.add("InstanceNormalization", x, net.randn(channels), net.randn(channels)))
-
-    def gelu(x: str) -> str:
+    def gelu(x: str) -> Any:
         gate = net.add("Add", net.add("Erf", net.add("Div", x, net.scalar(2**0.5))), net.scalar(1))
-        return str(net.add("Mul", net.add("Mul", x, gate), net.scalar(0.5)))
+        return net.add("Mul", net.add("Mul", x, gate), net.scalar(0.5))
 
-    makers = [
-        unary,
-        scalar,
-        binary,
-        binary,
-        binary,
-        broadcast,
-        conv,
-        conv,
-        pool,
-        product,
-        transposed,
-        halves,
-        moved,
-        normal,
-        silu,
-        layer_norm,
-        gate,
-        centred,
-        instance_norm,
-        gelu,
+    broadcast = [(channels, 1, 1), (SIZE,), (1, SIZE, 1), (1, 1, SIZE, SIZE), shape]
+    makers: list[Callable[[str], Any]] = [
+        *(conv, conv, moved, gate, gelu),
+        *[lambda x: net.add(choose("Add", "Add", "Add", "Sub", "Mul", "Max"), x, pick())] * 3,
+        lambda x: net.add(choose("Relu", "Sigmoid", "Tanh", "Abs", "Neg"), x),
+        lambda x: net.add(choose("Add", "Mul", "Sub"), x, net.scalar(random.uniform(0.5, 1.5))),
+        lambda x: net.add(choose("Mul", "Sub"), net.scalar(random.uniform(0.5, 1.5)), x),
+        lambda x: net.add(choose("Add", "Mul"), x, net.randn(*choose(*broadcast))),
+        lambda x: net.add(choose("MaxPool", "AveragePool"), x, kernel_shape=[3, 3], pads=[1] * 4),
+        lambda x: net.add("MatMul", x, net.randn(SIZE, SIZE, scale=0.4)),
+        lambda x: net.add("MatMul", net.add("Transpose", x, perm=[0, 1, 3, 2]), pick()),
+        lambda x: net.add("Concat", *reversed(net.add("Split", x, outputs=2, axis=1)), axis=1),
+        lambda x: net.add("Softmax", x, axis=choose(1, 3)),
+        lambda x: net.add("Mul", x, net.add("Sigmoid", x)),
+        lambda x: net.add("LayerNormalization", x, net.randn(SIZE), net.randn(SIZE)),
+        lambda x: net.add("Sub", x, net.add("ReduceMean", x, axes=[choose(1, 2, 3)])),
+        lambda x: net.add("InstanceNormalization", x, net.randn(channels), net.randn(channels)),
     ]
     for _ in range(length):
-        maker = makers[int(random.integers(len(makers)))]
+        maker = choose(*makers)
         values.append(maker(pick()))
     extra = [values[int(random.integers(2, len(values)))] for _ in range(int(random.integers(3)))]
     return net.model(*dict.fromkeys([values[-1], *extra]))

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
 from onnx.reference import ReferenceEvaluator
+
+from tests.support.written import written
 
 ELEMENTS: dict[str, Any] = {
     "float32": TensorProto.FLOAT,
@@ -28,7 +30,8 @@ class Case:
     """Nodes over an input ``x`` (others besides) and weights; the result is ``y``."""
 
     name: str
-    nodes: tuple[onnx.NodeProto, ...]
+    nodes: str
+    """As ONNX's text writes them."""
     inputs: dict[str, tuple[int, ...]]
     weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
@@ -41,24 +44,17 @@ class Case:
     def model(self, dtype: str) -> onnx.ModelProto:
         """Weights are scaled by their fan-in, so that results are of the order of one."""
         random = np.random.default_rng(len(self.name))
-        given: list[onnx.TensorProto] = []
+        given: dict[str, np.ndarray] = {}
         for name, shape in self.weights.items():
             fan = int(np.prod(shape[1:] if len(shape) == 4 else shape[:-1])) or 1
-            value = random.standard_normal(shape) / fan**0.5
-            given.append(numpy_helper.from_array(value.astype(dtype), name))
+            given[name] = (random.standard_normal(shape) / fan**0.5).astype(dtype)
         for name, value in self.constants.items():
             array = np.asarray(value)
-            array = array.astype(dtype) if array.dtype.kind == "f" else array
-            given.append(numpy_helper.from_array(array, name))
-        kind = TensorProto.INT8 if self.small else ELEMENTS[dtype]
-        graph = helper.make_graph(
-            list(self.nodes),
-            "case",
-            [helper.make_tensor_value_info(n, kind, s) for n, s in self.inputs.items()],
-            [helper.make_tensor_value_info("y", kind, None)],
-            given,
-        )
-        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)])
+            given[name] = array.astype(dtype) if array.dtype.kind == "f" else array
+        kind = "int8" if self.small else dtype.replace("float32", "float")
+        inputs = ", ".join(f"{kind}{list(shape)} {name}" for name, shape in self.inputs.items())
+        model = written(f"({inputs}) => ({kind}[] y) {{ {self.nodes} }}", given, opset=19)
+        model.graph.output[0].type.tensor_type.ClearField("shape")
         model.ir_version = 9
         return onnx.shape_inference.infer_shapes(model)
 
@@ -87,10 +83,6 @@ class Case:
         return np.asarray(results[0])
 
 
-def node(op: str, inputs: str, output: str, **attributes: Any) -> onnx.NodeProto:
-    return helper.make_node(op, inputs.split(), [output], f"{op.lower()}_{output}", **attributes)
-
-
 def conv(
     name: str,
     channels: int,
@@ -100,85 +92,54 @@ def conv(
     stride: int = 1,
     groups: int = 1,
     residual: bool = False,
-    relu: bool = True,
 ) -> Case:
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
-    nodes = [
-        node(
-            "Conv",
-            "x w b",
-            "c",
-            kernel_shape=[kernel] * 2,
-            pads=[pad] * 4,
-            strides=[stride] * 2,
-            group=groups,
-        )
-    ]
     inputs: dict[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
-    last = "c"
+    nodes = f"c = Conv<pads={[pad] * 4}, strides={[stride] * 2}, group={groups}>(x, w, b) "
     if residual:
-        nodes.append(node("Add", f"{last} r", "s"))
-        inputs["r"], last = (1, filters, out, out), "s"
-    nodes.append(node("Relu" if relu else "Identity", last, "y"))
+        inputs["r"] = (1, filters, out, out)
+    nodes += "s = Add(c, r) y = Relu(s)" if residual else "y = Relu(c)"
     weights = {"w": (filters, channels // groups, kernel, kernel), "b": (filters,)}
-    return Case(name, tuple(nodes), inputs, weights)
+    return Case(name, nodes, inputs, weights)
+
+
+GELU = (
+    "q3 = Pow(q, three) q3k = Mul(q3, k) a = Add(q, q3k) as = Mul(a, s) t = Tanh(as) "
+    "t1 = Add(t, one) qt = Mul(q, t1) y = Mul(qt, half)"
+)
+"""As exporters write it, with a hyperbolic tangent."""
+OF_GELU = {"three": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
 
 
 def dense(name: str, rows: int, taken: int, given: int, after: str = "") -> Case:
-    nodes = [node("MatMul", "x w", "p"), node("Add", "p b", "q" if after else "y")]
-    constants: dict[str, Any] = {}
-    if after == "relu":
-        nodes.append(node("Relu", "q", "y"))
-    elif after == "gelu_tanh":
-        constants = {"three": 3.0, "k": 0.044715, "s": (2 / np.pi) ** 0.5, "one": 1.0, "half": 0.5}
-        nodes += [
-            node("Pow", "q three", "q3"),
-            node("Mul", "q3 k", "q3k"),
-            node("Add", "q q3k", "a"),
-            node("Mul", "a s", "as"),
-            node("Tanh", "as", "t"),
-            node("Add", "t one", "t1"),
-            node("Mul", "q t1", "qt"),
-            node("Mul", "qt half", "y"),
-        ]
-    return Case(
-        name, tuple(nodes), {"x": (1, rows, taken)}, {"w": (taken, given), "b": (given,)}, constants
-    )
+    weights = {"w": (taken, given), "b": (given,)}
+    nodes = f"p = MatMul(x, w) q = Add(p, b) {after}" if after else "p = MatMul(x, w) y = Add(p, b)"
+    return Case(name, nodes, {"x": (1, rows, taken)}, weights, OF_GELU if after == GELU else {})
 
 
 def attention(name: str, heads: int, length: int, width: int, *, causal: bool = False) -> Case:
     """As exporters write it: heads moved in front, and back behind."""
     shape = (1, length, heads, width)
-    nodes = [
-        node("Transpose", "x", "q", perm=[0, 2, 1, 3]),
-        node("Transpose", "v", "u", perm=[0, 2, 1, 3]),
-        node("Transpose", "k", "kt", perm=[0, 2, 3, 1]),
-        node("MatMul", "q kt", "s"),
-        node("Mul", "s scale", "t"),
-    ]
+    masked, scores = ("m = Where(keep, t, low) ", "m") if causal else ("", "t")
+    nodes = (
+        "q = Transpose<perm=[0, 2, 1, 3]>(x) u = Transpose<perm=[0, 2, 1, 3]>(v) "
+        "kt = Transpose<perm=[0, 2, 3, 1]>(k) s = MatMul(q, kt) t = Mul(s, scale) "
+        f"{masked}w = Softmax<axis=-1>({scores}) "
+        "o = MatMul(w, u) y = Transpose<perm=[0, 2, 1, 3]>(o)"
+    )
     constants: dict[str, Any] = {"scale": width**-0.5}
     if causal:
-        nodes.append(node("Where", "keep t low", "m"))
         constants |= {"keep": np.tril(np.ones((1, 1, length, length), bool)), "low": -1e4}
-    nodes += [
-        node("Softmax", "m" if causal else "t", "w", axis=-1),
-        node("MatMul", "w u", "o"),
-        node("Transpose", "o", "y", perm=[0, 2, 1, 3]),
-    ]
-    return Case(name, tuple(nodes), {"x": shape, "k": shape, "v": shape}, constants=constants)
+    return Case(name, nodes, {"x": shape, "k": shape, "v": shape}, constants=constants)
 
 
 def quantized(name: str, channels: int, filters: int, size: int, kernel: int) -> Case:
     """Conv, bias, ReLU on int8 values, with a scale for each filter."""
     random = np.random.default_rng(5)
-    pad = kernel // 2
     nodes = (
-        node("DequantizeLinear", "x sx zero", "xf"),
-        node("DequantizeLinear", "w sw zeros", "wf", axis=0),
-        node("Conv", "xf wf b", "c", kernel_shape=[kernel] * 2, pads=[pad] * 4),
-        node("Relu", "c", "r"),
-        node("QuantizeLinear", "r sy zero", "y"),
+        "xf = DequantizeLinear(x, sx, zero) wf = DequantizeLinear<axis=0>(w, sw, zeros) "
+        f"c = Conv<pads={[kernel // 2] * 4}>(xf, wf, b) r = Relu(c) y = QuantizeLinear(r, sy, zero)"
     )
     constants = {
         "sx": 0.025,
@@ -188,15 +149,8 @@ def quantized(name: str, channels: int, filters: int, size: int, kernel: int) ->
         "w": random.integers(-127, 128, (filters, channels, kernel, kernel)).astype(np.int8),
         "sw": np.linspace(0.5, 1.0, filters) / 127 / (channels * kernel**2) ** 0.5,
     }
-    return Case(
-        name,
-        nodes,
-        {"x": (1, channels, size, size)},
-        {"b": (filters,)},
-        constants,
-        dtypes=("float32",),
-        small=True,
-    )
+    sizes = {"x": (1, channels, size, size)}
+    return Case(name, nodes, sizes, {"b": (filters,)}, constants, dtypes=("float32",), small=True)
 
 
 CASES = (
@@ -210,25 +164,21 @@ CASES = (
     conv("depthwise 96@112", 96, 96, 112, 3, groups=96),
     Case(
         "maxpool 3x3 64@112",
-        (node("MaxPool", "x", "y", kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]),),
+        "y = MaxPool<kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1]>(x)",
         {"x": (1, 64, 112, 112)},
     ),
-    Case("global pool 2048@7", (node("GlobalAveragePool", "x", "y"),), {"x": (1, 2048, 7, 7)}),
+    Case("global pool 2048@7", "y = GlobalAveragePool(x)", {"x": (1, 2048, 7, 7)}),
     Case(
         "deconv 4x4 256-128@16",
-        (
-            node(
-                "ConvTranspose", "x w", "y", kernel_shape=[4, 4], strides=[2, 2], pads=[1, 1, 1, 1]
-            ),
-        ),
+        "y = ConvTranspose<strides=[2, 2], pads=[1, 1, 1, 1]>(x, w)",
         {"x": (1, 256, 16, 16)},
         {"w": (256, 128, 4, 4)},
     ),
     dense("bert 128x768x768", 128, 768, 768),
-    dense("bert 128x768x3072 gelu", 128, 768, 3072, "gelu_tanh"),
+    dense("bert 128x768x3072 gelu", 128, 768, 3072, GELU),
     dense("gpt2 64x768x2304", 64, 768, 2304),
     dense("classifier 1x2048x1000", 1, 2048, 1000),
-    dense("relu 128x512x512", 128, 512, 512, "relu"),
+    dense("relu 128x512x512", 128, 512, 512, "y = Relu(q)"),
     attention("bert attention 12x128x64", 12, 128, 64),
     attention("gpt2 attention 12x64x64, causal", 12, 64, 64, causal=True),
     replace(
@@ -238,16 +188,16 @@ CASES = (
     ),
     quantized("int8 3x3 64@56", 64, 64, 56, 3),
     quantized("int8 1x1 256-64@56", 256, 64, 56, 1),
-    Case("softmax 12x128x128", (node("Softmax", "x", "y", axis=-1),), {"x": (1, 12, 128, 128)}),
+    Case("softmax 12x128x128", "y = Softmax<axis=-1>(x)", {"x": (1, 12, 128, 128)}),
     Case(
         "layer norm 128x768",
-        (node("LayerNormalization", "x w b", "y", axis=-1),),
+        "y = LayerNormalization<axis=-1>(x, w, b)",
         {"x": (1, 128, 768)},
         {"w": (768,), "b": (768,)},
     ),
     Case(
         "add relu 256@56",
-        (node("Add", "x r", "s"), node("Relu", "s", "y")),
+        "s = Add(x, r) y = Relu(s)",
         {"x": (1, 256, 56, 56), "r": (1, 256, 56, 56)},
     ),
 )

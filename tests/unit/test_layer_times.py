@@ -10,12 +10,13 @@ from collage_engine.machine.clocks import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord, Cost
-from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.records.placement import LayerTime, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
 from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.layers import by_layer, folded, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
+from tests.support.runs import partition
 
 DIGEST = "0123456789abcdef"
 
@@ -119,15 +120,7 @@ def test_what_a_runtime_says_nothing_of_is_one_layer():
 def placement(*layers: LayerTime) -> Placement:
     """A measured placement of two partitions, TVM's of operators 0 and 1, and oneDNN's."""
     parts = tuple(
-        Partition(
-            id=f"p{k}",
-            candidate=str(k),
-            toolchain=part.instance.toolchain,
-            config={},
-            nodes=part.nodes,
-            onnx_nodes=(),
-            estimated_us=None,
-        )
+        partition(*part.nodes, id=f"p{k}", toolchain=part.instance.toolchain)
         for k, part in enumerate(built(named_chain()).parts)
     )
     return Placement(partitions=parts, estimated_us=None, measured_us=42.0, layers=layers)
