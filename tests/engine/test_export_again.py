@@ -1,4 +1,7 @@
-"""A session's placement is built again from the very instances that were measured."""
+"""A session's placement is built again from the very instances that were measured.
+
+The pipeline's jobs work on the file that the run is of.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,15 @@ import pytest
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.kernels.choices import write_table
+from collage_engine.lowering.build import BuildCover, BuildJob
+from collage_engine.model.importer import import_model
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run import export_again as exporting
-from collage_engine.support.errors import SessionError
+from collage_engine.support.errors import ModelError, SessionError
+from collage_engine.timing.bench import ModelBench
+from collage_engine.timing.child import OpenRequest
+from collage_engine.timing.tuning_job import ListTasks, TuningJob
 from tests import zoo
 from tests.support.runs import partition, run_record
 from tests.support.toolchain_cases import Net
@@ -62,3 +70,29 @@ def test_a_placement_of_another_model_is_refused(
     with pytest.raises(SessionError, match="every operator of its model once"):
         exporting.export(opened, run=run, out=str(tmp_path / "out"))
     opened.close()
+
+
+def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(tmp_path):
+    """Its shapes and its weights would be taken for those of the model that the run is of."""
+    path = str(tmp_path / "m.onnx")
+    onnx.save(zoo.build("tiny"), path)
+    before = import_model(path).record
+    onnx.save(zoo.build("several"), path)
+    opening = OpenRequest(path, {}, "", sha256=before.sha256)
+    build = BuildCover(
+        model=path,
+        shapes={},
+        cover=(),
+        spin=None,
+        folder=str(tmp_path / "out"),
+        sha256=before.sha256,
+    )
+    instance = ToolchainInstance(toolchain="tvm")
+    listing = ListTasks(path, {}, (0,), instance, sha256=before.sha256)
+    for act in (
+        lambda: ModelBench(opening),
+        lambda: BuildJob()(build),
+        lambda: TuningJob()(listing, lambda _: None),
+    ):
+        with pytest.raises(ModelError, match="was changed while"):
+            act()

@@ -7,6 +7,8 @@ Progress: steady lines on a terminal, one line a stage elsewhere.
 What comes out of a file never moves a terminal's cursor, sets its title or forges a line.
 
 Text from files in tables that spreadsheets open, and in the log.
+
+What ``--json`` prints fits what ``--schema`` prints; tests of commands check theirs, too.
 """
 
 from __future__ import annotations
@@ -17,11 +19,15 @@ import json
 import logging
 import re
 
+import msgspec
 import pytest
 from rich.console import Console
 
 from collage_engine.cli import output, print_run
 from collage_engine.cli.main import main
+from collage_engine.cli.parser import build_parser
+from collage_engine.cli.print_run import run_document
+from collage_engine.cli.schemas import DOCUMENTS
 from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.logs import PrintableFormatter
@@ -31,9 +37,13 @@ from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.run.conformance import run as conformance
+from collage_engine.run.conformance.run import Finding
+from collage_engine.store.session_file import load_session
 from collage_engine.store.store import Measurement, Store
 from collage_engine.support.text import csv_table, plain_cell, printable
 from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel
+from tests.support.full_documents import SESSION, full_session
 from tests.support.graphs import operator
 from tests.support.json_schemas import assert_fits
 from tests.support.runs import partition, run_record
@@ -265,3 +275,44 @@ def test_no_separator_of_a_spreadsheet_makes_a_cell_out_of_a_part_of_a_name(sepa
         text = csv_table(["a", "b"], cells)
         for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
             assert not any(cell.lstrip(' "').startswith(("=", "+")) for cell in row), row
+
+
+@pytest.fixture(scope="module")
+def full(tmp_path_factory):
+    path = tmp_path_factory.mktemp("full") / "s.collage"
+    path.write_bytes(full_session())
+    return path
+
+
+@pytest.mark.parametrize("session", [SESSION, None])
+def test_runs_fit(full, session):
+    for run in load_session(session or full).runs:
+        document = json.loads(msgspec.json.encode(run_document(run)))
+        assert_fits("place", "run", document)
+        for damaged in ({**document, "more": 1}, {**document, "threads": "2"}):
+            with pytest.raises(AssertionError):
+                assert_fits("place", "run", damaged)
+
+
+def test_answers_about_sessions_fit(full, capsys):
+    assert main(["explain", str(SESSION), "0", "--json"]) == 0
+    assert_fits("explain", "explanation", json.loads(capsys.readouterr().out))
+    assert main(["compare", str(full), "1", "last", "--json"]) == 0
+    assert_fits("compare", "comparison", json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize(("names", "document"), [(["a"], "check"), (["a", "b"], "several checks")])
+def test_checks_of_toolchains_fit(monkeypatch, names, document, capsys):
+    found = [Finding("probe", "passed", "it is here"), Finding("instances", "failed", "none")]
+    monkeypatch.setattr(conformance, "check_toolchain", lambda name, on_finding: found)
+    assert main(["toolchains", "check", *names, "--json"]) == 1
+    assert_fits("toolchains", document, json.loads(capsys.readouterr().out))
+
+
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_every_command_prints_its_schemas_without_its_arguments(command, capsys):
+    arguments = [command, "info"] if command == "store" else [command]
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([*arguments, "--schema"])
+    assert ended.value.code == 0
+    assert json.loads(capsys.readouterr().out).keys() == DOCUMENTS[command].keys()

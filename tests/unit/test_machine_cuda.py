@@ -1,15 +1,34 @@
-"""NVIDIA devices, targets and timing, as far as no driver and no device is needed."""
+"""NVIDIA devices, targets and timing, as far as no driver and no device is needed.
+
+Precisions that only NVIDIA devices compute in: usage, instances, tolerances.
+
+ONNX Runtime's provider for NVIDIA devices: instances, plans and what an artifact carries.
+"""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from collage_engine.candidates.open_model import check_precision, missing_precision
+from collage_engine.kernels.cuda.problems import math_of
+from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.compile_cuda import copies_wanted
 from collage_engine.machine import cuda
+from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
+from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.support.errors import UsageError
+from collage_engine.toolchains.onnxruntime import providers, toolchain
+from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
+from collage_engine.toolchains.registry import get
+from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.command import python
+from tests.support.graphs import GraphBuilder
+from tests.support.imported import imported_model
 
 H200 = cuda.CudaDevice(
     number=0,
@@ -88,3 +107,115 @@ def test_a_fault_ends_the_child() -> None:
 )
 def test_copies_wanted(weights: int, model: int, cache: int, copies: int) -> None:
     assert copies_wanted(weights, model, cache) == copies
+
+
+MODEL = imported_model(GraphBuilder().build())
+
+
+@pytest.mark.parametrize("precision", [TF32, FLOAT16])
+def test_on_a_processor_it_is_wrong_usage(precision: str) -> None:
+    with pytest.raises(UsageError, match="is for NVIDIA devices"):
+        check_precision(MODEL, precision, "cpu")
+    check_precision(MODEL, precision, "cuda:sm_90a")
+
+
+def test_a_reduced_instance_stands_beside_the_plain_one() -> None:
+    """Softmax and the like are offered in float32 only, so that one must be there."""
+    for precision in (FLOAT16, BFLOAT16):
+        plain, reduced = TvmToolchain().instances(Target.cuda("sm_90a"), precision)
+        assert not is_reduced(plain) and reduced.precision == FLOAT16
+        assert reduced.architecture == "sm_90a" and reduced.device == "cuda:0"
+        assert plain.id != reduced.id
+    assert len(TvmToolchain().instances(Target.cuda("sm_90a"), INT8)) == 1
+    assert len(TvmToolchain().instances(Target.cuda("sm_60"), FLOAT16)) == 1
+
+
+@pytest.mark.parametrize("name", ["cublas", "cudnn"])
+@pytest.mark.parametrize("precision", [TF32, FLOAT16, BFLOAT16])
+def test_every_toolchain_offers_float32_beside_what_the_run_admits(
+    name: str, precision: str
+) -> None:
+    plain, *lower = get(name).instances(Target.cuda("sm_90a"), precision)
+    assert not is_reduced(plain) and plain.id == name
+    assert lower and all(is_reduced(i) and i.option("precision") for i in lower)
+    assert len({i.id for i in (plain, *lower)}) == 1 + len(lower)
+    digits = {TF32: 10, FLOAT16: 10, BFLOAT16: 7}
+    assert all(digits[i.precision] >= digits[precision] for i in lower)
+    for other in ("float32", INT8):
+        assert [i.id for i in get(name).instances(Target.cuda("sm_90a"), other)] == [name]
+
+
+def test_older_devices_are_offered_what_they_have() -> None:
+    assert len(get("cublas").instances(Target.cuda("sm_75"), FLOAT16)) == 2
+    assert len(get("cublas").instances(Target.cuda("sm_75"), TF32)) == 1
+    assert len(get("cudnn").instances(Target.cuda("sm_75"), TF32)) == 1
+    assert get("cutlass").instances(Target.cuda("sm_75"), TF32) == ()
+
+
+def test_arithmetic_follows_generation_and_type() -> None:
+    assert math_of("float32", "float32", "sm_90a") == "plain"
+    assert math_of("float32", FLOAT16, "sm_90a") == "f16"
+    assert math_of("float16", "float32", "sm_75") == "f16"
+    assert math_of("float16", "float32", "sm_60") == "plain"
+    assert math_of("bfloat16", "float32", "sm_90a") == "plain"
+    assert math_of("int8", "float32", "sm_90a") is None
+
+
+def test_tolerances_and_the_warning() -> None:
+    assert tolerance(TF32) == tolerance(FLOAT16) == 1e-2
+    plain = ToolchainInstance(toolchain="tvm", device="cuda:0", architecture="sm_70")
+    said = missing_precision(TF32, [plain])
+    assert said is not None and "tf32" in said and "device" in said
+
+
+ON_DEVICE = Target.cuda("sm_90a")
+
+
+@pytest.fixture
+def with_provider(monkeypatch: pytest.MonkeyPatch) -> OnnxRuntimeToolchain:
+    """The toolchain where the provider and a device are there."""
+    monkeypatch.setattr(providers, "has_provider", lambda: True)
+    return OnnxRuntimeToolchain()
+
+
+def test_without_a_device_it_has_instances_on_the_cpu_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(providers, "cuda_probe", lambda: SimpleNamespace(devices=()))
+    monkeypatch.setattr(providers, "provider_libraries", lambda: ())
+    providers.has_provider.cache_clear()
+    try:
+        assert OnnxRuntimeToolchain().instances(ON_DEVICE, "float32") == ()
+    finally:
+        providers.has_provider.cache_clear()
+    cpu = OnnxRuntimeToolchain().instances(Target.cpu(2), "float32")
+    assert [one.id for one in cpu] == ["onnxruntime"]
+    assert all(providers.provider_plan(one) == {} for one in cpu)
+
+
+def test_products_are_rounded_only_where_a_run_admits_it(
+    with_provider: OnnxRuntimeToolchain,
+) -> None:
+    (exact,) = with_provider.instances(ON_DEVICE, "float32")
+    assert exact.id == "onnxruntime"
+    plain, rounding = with_provider.instances(ON_DEVICE, TF32)
+    assert plain == exact and rounding.precision == TF32
+    for instance, rounded in ((exact, "0"), (rounding, "1")):
+        assert providers.provider_plan(instance)["use_tf32"] == rounded
+    before_ampere = with_provider.instances(Target.cuda("sm_70"), TF32)
+    assert [one.precision for one in before_ampere] == ["float32"]
+
+
+def test_only_artifacts_for_the_device_carry_its_libraries(
+    with_provider: OnnxRuntimeToolchain, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = (("libcublas.so.13", Path("/a/libcublas.so.13")),)
+    monkeypatch.setattr(toolchain, "provider_libraries", lambda: files)
+    monkeypatch.setattr(OnnxRuntimeToolchain, "runtime_libraries", lambda self: ())
+
+    def carried(instance: ToolchainInstance) -> list[str]:
+        function: Any = SimpleNamespace(instance=instance)
+        return [library.name for library in with_provider.libraries_for([function])]
+
+    assert carried(with_provider.instances(Target.cpu(1), "float32")[0]) == []
+    assert carried(with_provider.instances(ON_DEVICE, "float32")[0]) == ["libcublas.so.13"]

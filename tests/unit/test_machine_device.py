@@ -1,4 +1,9 @@
-"""What is read of this machine."""
+"""What is read of this machine.
+
+Limits of control groups, in both versions of the kernel's interface.
+
+The round trip between two cores is measured, and strict runs refuse a busy machine.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +11,17 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from collage_engine.machine import device
+from collage_engine.machine.clocks import machine_state, round_trip_ns
+from collage_engine.machine.device import physical_cores
+from collage_engine.records.placement import MachineState
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.stages.export import require_quiet_machine
+from collage_engine.support.errors import MeasureError
+from collage_engine.toolchains.runtime.builder import find_compiler
+from collage_engine.wording.figures import round_trip_text
 
 
 def test_caches_are_read_and_instruction_caches_left_out(tmp_path):
@@ -55,3 +70,87 @@ def test_busy(monkeypatch):
     assert sentence is not None and "other programs use 63 %" in sentence
     sentence = fake_ticks(monkeypatch, 0, 40)
     assert sentence is not None and "other guests of the host take 40 %" in sentence
+
+
+def test_cgroup_quota_is_the_least_along_the_path(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    root = tmp_path / "fs"
+    (root / "a" / "b").mkdir(parents=True)
+    assert device.processor_quota(root, own) is None
+    (root / "a" / "b" / "cpu.max").write_text("max 100000\n")
+    assert device.processor_quota(root, own) is None
+    (root / "a" / "cpu.max").write_text("150000 100000\n")
+    assert device.processor_quota(root, own) == 1.5
+    (root / "a" / "b" / "cpu.max").write_text("400000 100000\n")
+    assert device.processor_quota(root, own) == 1.5
+    assert device.processor_quota(root, tmp_path / "none") is None
+
+
+def test_memory_is_what_the_tightest_group_has_left(tmp_path):
+    own = tmp_path / "own"
+    own.write_text("0::/a/b\n")
+    root = tmp_path / "fs"
+    inner, outer = root / "a" / "b", root / "a"
+    inner.mkdir(parents=True)
+    whole, free = device.memory_bytes(root, own), device.available_bytes(root, own)
+    assert whole > free > 0
+
+    def limit(folder, most: str, used: int, cache: int) -> None:
+        (folder / "memory.max").write_text(f"{most}\n")
+        (folder / "memory.current").write_text(f"{used}\n")
+        (folder / "memory.stat").write_text(f"anon 5\ninactive_file {cache}\nslab 1\n")
+
+    limit(inner, "max", 10_000, 0)
+    assert device.memory_bytes(root, own) == whole
+    limit(inner, "9000", 3000, 1000)
+    limit(outer, "8000", 7000, 500)
+    assert device.memory_bytes(root, own) == 8000
+    assert device.available_bytes(root, own) == 1500
+    limit(outer, "8000", 9000, 0)
+    assert device.available_bytes(root, own) == 0
+
+
+def test_the_first_version_has_a_folder_for_each_controller(tmp_path):
+    own, root = tmp_path / "own", tmp_path / "fs"
+    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
+    figures = {
+        "cpu,cpuacct/x/cpu.cfs_quota_us": "50000",
+        "cpu,cpuacct/x/cpu.cfs_period_us": "100000",
+        "memory/x/memory.limit_in_bytes": "4000",
+        "memory/x/memory.usage_in_bytes": "3000",
+        "memory/x/memory.stat": "total_inactive_file 200\n",
+    }
+    for name, text in figures.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    assert device.processor_quota(root, own) == 0.5
+    assert device.memory_bytes(root, own) == 4000
+    assert device.available_bytes(root, own) == 1200
+
+
+def test_the_round_trip_between_two_cores_is_measured_and_told(monkeypatch) -> None:
+    compiler = find_compiler()
+    ns = round_trip_ns(compiler)
+    assert (ns is None) == (physical_cores() < 2)
+    if ns is not None:
+        assert ns > 5
+        told = round_trip_text([MachineState(at="", round_trip_ns=ns), MachineState(at="")])
+        assert told.startswith(f"{ns:,.0f} ns")
+    assert machine_state().round_trip_ns is None and round_trip_text([MachineState(at="")]) == ""
+    monkeypatch.setattr("collage_engine.machine.clocks.one_of_each_core", lambda: [0])
+    assert round_trip_ns(compiler) is None
+    monkeypatch.setattr("collage_engine.machine.clocks.one_of_each_core", lambda: [0, 1])
+    assert round_trip_ns(["false"]) is None and round_trip_ns(["/nothing/there"]) is None
+
+
+BUSY = MachineState(at="", busy="the machine is busy: other programs use 40% of it; less certain")
+
+
+def test_strict_runs_take_no_figures_beside_others() -> None:
+    strict = RunSettings(strict=True)
+    quiet = MachineState(at="")
+    assert require_quiet_machine(quiet, strict) is quiet
+    assert require_quiet_machine(BUSY, RunSettings()) is BUSY
+    with pytest.raises(MeasureError, match="busy: other programs use 40% of it; with --strict no"):
+        require_quiet_machine(BUSY, strict)
