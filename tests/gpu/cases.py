@@ -6,6 +6,7 @@ A case is a small ONNX model; its reference is onnx's own evaluator on the model
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,8 +33,8 @@ class Case:
     name: str
     nodes: str
     """As ONNX's text writes them."""
-    inputs: dict[str, tuple[int, ...]]
-    weights: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    inputs: Mapping[str, tuple[int, ...]]
+    weights: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     constants: dict[str, Any] = field(default_factory=dict)
     dtypes: tuple[str, ...] = ("float32", "float16")
     math: str = "float32"
@@ -95,7 +96,7 @@ def conv(
 ) -> Case:
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
-    inputs: dict[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
+    inputs: Mapping[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
     nodes = f"c = Conv<pads={[pad] * 4}, strides={[stride] * 2}, group={groups}>(x, w, b) "
     if residual:
         inputs["r"] = (1, filters, out, out)
