@@ -96,7 +96,7 @@ def conv(
 ) -> Case:
     pad = kernel // 2
     out = (size + 2 * pad - kernel) // stride + 1
-    inputs: Mapping[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
+    inputs: dict[str, tuple[int, ...]] = {"x": (1, channels, size, size)}
     nodes = f"c = Conv<pads={[pad] * 4}, strides={[stride] * 2}, group={groups}>(x, w, b) "
     if residual:
         inputs["r"] = (1, filters, out, out)
