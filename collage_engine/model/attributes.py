@@ -65,18 +65,14 @@ def _argument_names(op: str) -> tuple[str, ...]:
     return tuple(str(a.name) for a in Op.get(op).arguments)
 
 
-_FIELDS: dict[type, tuple[str, ...]] = {}
-
-
+@cache
 def _fields(kind: type) -> tuple[str, ...]:
-    if kind not in _FIELDS:
-        names: list[str] = []
-        info = getattr(kind, "__tvm_ffi_type_info__", None)
-        while info is not None:
-            names = [f.name for f in info.fields] + names
-            info = getattr(info, "parent_type_info", None)
-        _FIELDS[kind] = tuple(dict.fromkeys(n for n in names if n != "span"))
-    return _FIELDS[kind]
+    names: list[str] = []
+    info = getattr(kind, "__tvm_ffi_type_info__", None)
+    while info is not None:
+        names = [f.name for f in info.fields] + names
+        info = getattr(info, "parent_type_info", None)
+    return tuple(dict.fromkeys(n for n in names if n != "span"))
 
 
 def operator_name(call: Call) -> str:
@@ -126,7 +122,7 @@ def attributes_of(call: Call, functions: dict[str, Any]) -> dict[str, Any]:
         return {"function": hashlib.sha256(text.encode()).hexdigest()}
     attributes: dict[str, Any] = {}
     if call.attrs is not None:
-        for name in _fields(type(call.attrs)):
+        for name in _fields(type(call.attrs)):  # type: ignore[arg-type]  # A class is hashable.
             attributes[name] = to_json(getattr(call.attrs, name))
     names = _argument_names(op)
     for number, argument in enumerate(call.args):

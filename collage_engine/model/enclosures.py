@@ -13,23 +13,10 @@ from copy import deepcopy
 
 from onnx import GraphProto, NodeProto, TensorProto
 
+from collage_engine.model.onnx_external import MAPPED_TYPES
 from collage_engine.model.onnx_outer_values import outer_values
 
-CARRIED = {
-    TensorProto.BFLOAT16,
-    TensorProto.BOOL,
-    TensorProto.DOUBLE,
-    TensorProto.FLOAT,
-    TensorProto.FLOAT16,
-    TensorProto.INT16,
-    TensorProto.INT32,
-    TensorProto.INT64,
-    TensorProto.INT8,
-    TensorProto.UINT16,
-    TensorProto.UINT32,
-    TensorProto.UINT64,
-    TensorProto.UINT8,
-}
+CARRIED = MAPPED_TYPES | {TensorProto.BOOL}
 """Element types of tensors that can pass from one partition to the next."""
 AT_BORDER = CARRIED | {TensorProto.STRING}
 """Element types of the inputs and outputs of a model."""

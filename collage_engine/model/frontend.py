@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import onnx
 import tvm
@@ -60,25 +60,6 @@ class OpaqueParts:
     """Types of values whose size depends on the data."""
 
 
-@dataclass(frozen=True)
-class RelaxImport:
-    """The Relax module as TVM imports it, and where its variables came from."""
-
-    module: tvm.IRModule
-    values: dict[str, Any]
-    """The Relax expression (a variable, or a constant) of each ONNX value, by the value's name."""
-    bounds: list[tuple[onnx.NodeProto, list[Any]]]
-    """Every ONNX node, in order, with the variables of its results."""
-    opsets: dict[str, int]
-    """The version of each operator set, by its domain; the standard's is ``""``."""
-    operators: dict[str, OpaqueOperator]
-    """The opaque operators, each by the first value that it makes."""
-    types: dict[str, tuple[TensorType, ...]]
-    """The types of what an opaque operator makes, by the first value of it."""
-    texts: set[Any]
-    """The Relax parameters of the inputs that hold texts."""
-
-
 class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM has no types.
     """The importer of one cleaned model; its messages name the node that fails."""
 
@@ -109,24 +90,41 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         self._path = path
         self._types = types
         self._opaque = opaque or OpaqueParts()
-        self._operators: dict[str, OpaqueOperator] = {}
-        self._made_types: dict[str, tuple[TensorType, ...]] = {}
-        self._bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
+        self.opsets = {o.domain: o.version for o in reversed(model.opset_import)}
+        """The version of each operator set, by its domain; the standard's is ``""``."""
+        self.operators: dict[str, OpaqueOperator] = {}
+        """The opaque operators, each by the first value that it makes."""
+        self.opaque_types: dict[str, tuple[TensorType, ...]] = {}
+        """The types of what an opaque operator makes, by the first value of it."""
+        self.bounds: list[tuple[onnx.NodeProto, list[Any]]] = []
+        """Every ONNX node, in order, with the variables of its results."""
         self._inside = False
         self._readers = Counter(
             v for n in model.graph.node for v in {*n.input, *outer_values(n)} if v
         )
         self._readers.update(o.name for o in model.graph.output)
 
-    def run(self) -> RelaxImport:
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return the Relax variable or constant of each ONNX value, by the value's name."""
+        return cast("dict[str, Any]", self._nodes)
+
+    @property
+    def texts(self) -> set[Any]:
+        """Return the Relax parameters of the inputs that hold texts."""
+        return {self._nodes[name] for name in _text_inputs(self._model)}
+
+    def run(self) -> tvm.IRModule:
         """Import the model.
+
+        Returns:
+            The Relax module as TVM imports it.
 
         Raises:
             ModelError: Something cannot be imported; the text names it.
         """
-        opsets = {o.domain: o.version for o in reversed(self._model.opset_import)}
         try:
-            module = self.from_onnx(self._model.graph, opsets.get("", 1))
+            return self.from_onnx(self._model.graph, self.opsets.get("", 1))
         except Exception as error:
             if self._inside:
                 # An open block makes the builder complain on standard error when it dies.
@@ -136,15 +134,6 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             raise ModelError(
                 f"{self._path} cannot be imported into Relax: {short_reason(error)}"
             ) from error
-        return RelaxImport(
-            module,
-            self._nodes,
-            self._bounds,
-            opsets,
-            self._operators,
-            self._made_types,
-            {self._nodes[name] for name in _text_inputs(self._model)},
-        )
 
     def _sanitize_name(self, name: str) -> str:
         word = re.sub(r"\W", "_", name) or "input"
@@ -183,7 +172,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         for name, value in zip(node.output, results, strict=False):
             if name and value is not None:
                 self._nodes[name] = value
-        self._bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
+        self.bounds.append((node, [r for r in results if isinstance(r, relax.Var)]))
 
     def _read_outside(self, nodes: Sequence[onnx.NodeProto]) -> set[str]:
         """Return values that are read by other nodes than these, or leave the model."""
@@ -243,8 +232,8 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             if len(kinds) == 1
             else [self.bb.emit(relax.TupleGetItem(whole, i)) for i in range(len(kinds))]
         )
-        self._operators[operator.outputs[0]] = operator
-        self._made_types[operator.outputs[0]] = types
+        self.operators[operator.outputs[0]] = operator
+        self.opaque_types[operator.outputs[0]] = types
         by_output = dict(zip(operator.outputs, fields, strict=True))
         nodes = operator.nodes
         names = nodes[0].output if len(nodes) == 1 else operator.outputs

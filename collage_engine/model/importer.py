@@ -45,6 +45,7 @@ from collage_engine.model.sequences import has_sequences, without_sequences
 from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.model.whole_numbers import is_whole
 from collage_engine.records.graph import (
+    KIND_ORDER,
     GraphRecord,
     ModelRecord,
     Node,
@@ -59,15 +60,6 @@ from collage_engine.records.operators import OPERATORS, is_opaque
 from collage_engine.support.errors import ModelError, UsageError, one_sentence, short_reason
 
 _LOG = logging.getLogger(__name__)
-
-_PATTERN_KINDS: dict[int, OpKind] = {
-    0: "elementwise",
-    1: "broadcast",
-    2: "injective",
-    3: "reduction",
-    4: "anchor",
-}
-"""Kinds by the numbers of TVM's ``OpPatternKind``; any other is opaque."""
 
 
 @dataclass
@@ -321,7 +313,7 @@ def _resolved(clean: CleanModel, path: str, evaluate: Evaluate) -> Resolver:
     while True:
         parts = kinds.parts(opaque)
         try:
-            resolver = Resolver(Frontend(clean.onnx, path, kinds.types, parts).run(), path)
+            resolver = Resolver(Frontend(clean.onnx, path, kinds.types, parts), path)
         except UnknownType as error:
             kinds.find_out(error)
             continue
@@ -453,7 +445,8 @@ def _kind(call: RelaxCall, resolver: Resolver) -> OpKind:
 def _kind_of_loops(function: Any) -> OpKind:
     """Return what TVM reads off the loops of a kernel that the importer wrote itself."""
     annotated = relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"f": function}))["f"]
-    return _PATTERN_KINDS.get(int(annotated.attrs["op_pattern"]), "opaque")
+    number = int(annotated.attrs["op_pattern"])
+    return next((kind for kind, order in KIND_ORDER.items() if order == number), "opaque")
 
 
 def _rebuild(

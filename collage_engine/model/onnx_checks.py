@@ -9,7 +9,7 @@ from onnx import ModelProto, TensorProto, ValueInfoProto
 from collage_engine.model.draft import Op, node_name, op_from
 from collage_engine.support.errors import ModelError
 
-_RANDOM = {
+RANDOM = {
     "Bernoulli",
     "Multinomial",
     "RandomNormal",
@@ -17,6 +17,7 @@ _RANDOM = {
     "RandomUniform",
     "RandomUniformLike",
 }
+"""Operators whose results differ from call to call."""
 
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 _FORMS = {
@@ -90,7 +91,7 @@ def check_operators(ops: Iterable[Op], path: str) -> None:
     for op in ops:
         if op.domain:
             continue
-        if op.type in _RANDOM:
+        if op.type in RANDOM:
             raise ModelError(
                 f"{path}: the node '{op.name}' ({op.type}) draws random numbers: its results "
                 "cannot be compared, so it is not supported."

@@ -15,6 +15,7 @@ import numpy as np
 from onnx import helper
 
 from collage_engine.model.draft import Draft, Op, op_from
+from collage_engine.model.onnx_checks import RANDOM
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.support.errors import ModelError
 
@@ -65,18 +66,7 @@ def _reference(op: Op, values: Values, opset: int) -> Values:
     return [np.asarray(next(results)) if o else np.empty(0) for o in op.outputs]
 
 
-_NEVER_FOLDED = {
-    "DequantizeLinear",
-    "If",
-    "Loop",
-    "Scan",
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
+_NEVER_FOLDED = RANDOM | {"DequantizeLinear", "If", "Loop", "Scan"}
 """Operators that stay although their inputs are constants: results that differ from call to call;
 int8 weights, which toolchains would lose; an If, whose branch is taken instead (``onnx_branches``);
 loops, whose values from outside are no inputs of theirs."""

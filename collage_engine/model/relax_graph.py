@@ -27,7 +27,7 @@ from collage_engine.model.attributes import (
 )
 from collage_engine.model.constant_relax import does_nothing, fold
 from collage_engine.model.draft import node_name
-from collage_engine.model.frontend import RelaxImport
+from collage_engine.model.frontend import Frontend
 from collage_engine.model.onnx_types import element_type
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ModelError
@@ -100,13 +100,14 @@ def _types(ty: Any) -> tuple[tuple[TensorType, ...], bool]:
 class Resolver:
     """The walk over the raw bindings, which knows the tensors behind every expression."""
 
-    def __init__(self, imported: RelaxImport, path: str) -> None:
+    def __init__(self, imported: Frontend, path: str) -> None:
         self._path = path
         self._imported = imported
         self.operators = imported.operators
-        function = imported.module["main"]
+        module = imported.run()
+        function = module["main"]
         self.prim_funcs = {
-            g: f for g, f in imported.module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
+            g: f for g, f in module.functions_items() if isinstance(f, tvm.tirx.PrimFunc)
         }
         self.functions = {g.name_hint: f for g, f in self.prim_funcs.items()}
         self._known: dict[Any, list[Tensor]] = {}
@@ -181,7 +182,7 @@ class Resolver:
         op = operator_name(call)
         inputs = [tensor for a in tensor_arguments(call) for tensor in self.tensors(a)]
         if is_opaque_call(call):
-            types = self._imported.types[owner]
+            types = self._imported.opaque_types[owner]
             attributes = self._imported.operators[owner].attributes(self._imported.opsets)
             return RelaxCall(call, op, inputs, types, len(types) > 1, attributes, owner).results
         types, is_tuple = _types(call.ty)

@@ -55,7 +55,7 @@ else:
 OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "opaque"]
 """Relay's op pattern kinds; anchor is out-elementwise-fusable."""
 
-KIND_ORDER: dict[str, int] = {
+KIND_ORDER: dict[OpKind, int] = {
     "elementwise": 0,
     "broadcast": 1,
     "injective": 2,
@@ -63,6 +63,7 @@ KIND_ORDER: dict[str, int] = {
     "anchor": 4,
     "opaque": 8,
 }
+"""The kinds by the numbers of TVM's ``OpPatternKind``, the least restricted first."""
 
 TEXT_BYTES = 256
 """Bytes of a text (the element type ``string``) at the border of a model, at most; chosen: room
