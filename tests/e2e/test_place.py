@@ -15,17 +15,15 @@ import onnx
 import onnxruntime
 import psutil
 import pytest
-from onnx import numpy_helper
 
 from collage_engine import api
 from collage_engine.cli.main import main
 from collage_engine.store.session_file import load_session
 from collage_engine.store.store import Store
 from tests.support.caches import fresh_cache
-from tests.support.command import collage, python, started
+from tests.support.command import collage, started
 from tests.support.json_schemas import assert_fits
 from tests.support.toolchain_models import X, convolutions
-from tests.support.whole_number_cases import case
 
 ROOT = Path(__file__).resolve().parents[2]
 MNIST = ROOT / "resources" / "models" / "mnist.onnx"
@@ -57,15 +55,6 @@ def test_the_partitions_cover_every_node_once(placed):
     assert_fits("place", "run", document)
     nodes = [n for part in document["placement"]["partitions"] for n in part["nodes"]]
     assert sorted(nodes) == list(range(document["model"]["nodes"]))
-
-
-def test_every_onnx_node_is_accounted_for(placed):
-    document, _, _ = placed
-    graph = onnx.load(MNIST).graph
-    names = {node.name or node.output[0] for node in graph.node}
-    listed = {n for part in document["placement"]["partitions"] for n in part["onnx_nodes"]}
-    assert listed | set(document["model"]["folded"]) == names
-    assert not listed & set(document["model"]["folded"])
 
 
 def test_the_document_has_what_is_promised(placed):
@@ -275,65 +264,3 @@ def test_an_interrupted_look_at_the_toolchains_tells_no_falsehoods(tmp_path, num
     printed, said = process.communicate(timeout=100)
     assert process.returncode == 130, said
     assert printed == "" and said.strip() == "collage: interrupted"
-
-
-def test_at_most_one_runtime_is_kept_to_with_its_price(placed, cache, tmp_path):
-    done = collage(
-        f"place {MNIST} -o {tmp_path / 'out'} --json --toolchains tvm,onednn --max-runtimes 1",
-        *QUICK,
-        cache=cache,
-    )
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    parts = document["placement"]["partitions"]
-    assert len({part["toolchain"] for part in parts}) == 1
-    (limit,) = document["limits"]
-    assert (limit["text"], limit["state"]) == ("at most 1 runtime", "honoured")
-    assert limit["price_us"] >= 0
-    for base in document["baselines"]:
-        # A toolchain whose kernels call another's library needs both.
-        mixed = len(base["order"]) > 1 or "library=" in base["name"]
-        assert (base["barred"] is not None) == mixed, base
-        assert base["name"] != document["winner"] or not mixed
-
-
-CALL = """
-import sys
-sys.path.insert(0, sys.argv[1] + "/loader")
-import numpy as np, run_artifact
-inputs = dict(np.load(sys.argv[2]))
-model = run_artifact.load(sys.argv[1])
-np.savez(sys.argv[3], *(model({"x": value})[0] for value in inputs.values()))
-"""
-
-
-@pytest.mark.parametrize("toolchains", [None, "onnxruntime", "tvm", "openvino"])
-def test_a_linear_layer_over_whole_numbers_is_right_on_other_inputs(toolchains, cache, tmp_path):
-    """On processors without VNNI, too, where products of 8 bits saturate in some kernels."""
-    model = case("dynamic linear")
-    onnx.save(model, tmp_path / "m.onnx")
-    limit = f"--toolchains {toolchains}" if toolchains else ""
-    done = collage(
-        f"place {tmp_path / 'm.onnx'} -o {tmp_path / 'out'} {limit} --threads 1 --budget 40s",
-        *QUICK,
-        cache=cache,
-    )
-    assert done.returncode == 0, done.stderr
-    random = np.random.default_rng(0)
-    shape = [d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim]
-    inputs = [random.standard_normal(shape).astype(np.float32) for _ in range(3)]
-    inputs = [inputs[0], np.abs(inputs[1]), inputs[2] * 50]
-    np.savez(tmp_path / "in.npz", *inputs)
-    done = python(CALL, tmp_path / "out", tmp_path / "in.npz", tmp_path / "found.npz")
-    assert done.returncode == 0, done.stderr
-    found = np.load(tmp_path / "found.npz")
-    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    weight, bias = constants["w"], constants["bias"]
-    for x, y in zip(inputs, found.values(), strict=True):
-        low, high = min(np.float32(0), x.min()), max(np.float32(0), x.max())
-        scale = (high - low) / np.float32(255)
-        zero = np.clip(np.rint(-low / scale), 0, 255)
-        data = np.clip(np.rint(x / scale) + zero, 0, 255) - zero
-        sums = data.astype(np.int64) @ weight.astype(np.int64)
-        wanted = sums * float(scale) * 0.01 + bias
-        np.testing.assert_allclose(y, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())

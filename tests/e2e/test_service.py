@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
-import queue
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -34,41 +33,32 @@ class Client:
             cwd=ROOT,
             env={**os.environ, "COLLAGE_CACHE_DIR": str(cache)},
         )
-        self.answers: dict[int, queue.Queue[dict[str, Any]]] = {}
-        self.events: queue.Queue[dict[str, Any]] = queue.Queue()
-        self._next = 0
-        threading.Thread(target=self._read, daemon=True).start()
+        self.events: list[dict[str, Any]] = []
+        self._ids = itertools.count(1)
 
-    def _read(self) -> None:
+    def _read(self) -> dict[str, Any]:
+        """Return the next answer or event."""
         assert self.process.stdout is not None
-        for line in self.process.stdout:
-            message = json.loads(line)
-            if "id" in message:
-                self.answers[message["id"]].put(message)
-            else:
-                self.events.put(message)
+        line = self.process.stdout.readline()
+        assert line, "the engine ended"
+        return json.loads(line)
 
-    def send(self, method: str, **params: Any) -> int:
+    def call(self, method: str, **params: Any) -> Any:
         assert self.process.stdin is not None
-        self._next += 1
-        self.answers[self._next] = queue.Queue()
-        message = {"jsonrpc": "2.0", "id": self._next, "method": method, "params": params}
+        number = next(self._ids)
+        message = {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
         self.process.stdin.write(json.dumps(message).encode() + b"\n")
         self.process.stdin.flush()
-        return self._next
-
-    def call(self, method: str, timeout: float = 120, **params: Any) -> Any:
-        answer = self.answers[self.send(method, **params)].get(timeout=timeout)
+        while (answer := self._read()).get("id") != number:
+            self.events.append(answer)
         if "error" in answer:
             raise RuntimeError(answer["error"]["message"])
         return answer["result"]
 
-    def wait_for(self, method: str, timeout: float = 240) -> dict[str, Any]:
-        end = time.monotonic() + timeout
-        while True:
-            event = self.events.get(timeout=max(0.1, end - time.monotonic()))
-            if event["method"] == method:
-                return event["params"]
+    def wait_for(self, method: str) -> dict[str, Any]:
+        while not any(event["method"] == method for event in self.events):
+            self.events.append(self._read())
+        return next(event for event in self.events if event["method"] == method)["params"]
 
     def close(self) -> None:
         if self.process.poll() is None:

@@ -15,13 +15,7 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.loader.run_artifact import read_npz, sha256
 from collage_engine.artifact.manifest import read_manifest, verify_files
-from collage_engine.artifact.own_file import fastest
 from collage_engine.lowering.reference import run_onnx
-from collage_engine.records import protocol as p
-from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice
-from collage_engine.service.engine import Engine
-from collage_engine.support.errors import ArtifactError, UsageError
 from collage_engine.support.files import write_npz
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
@@ -201,44 +195,6 @@ def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shap
     assert none.returncode == 2 and "no shape with batch=3" in none.stderr
 
 
-def test_open_documents_of_several_shapes_become_one_artifact_and_one_session(folder, tmp_path):
-    engine = Engine()
-    try:
-        model = p.ModelOpen(path=str(folder / "m.onnx"))
-        named = engine.request(p.ModelDimensions(path=model.path)).dimensions
-        assert named == {"batch": ("image",)}
-        choices = tuple(ShapeChoice(dims={"batch": size}) for size in (1, 4))
-        opened = engine.request(p.ShapesOpen(model=model, choices=choices)).entries
-        settings = RunSettings(budget_s=5, toolchains=("onnxruntime",), in_place=False, threads=1)
-        for entry in opened:
-            engine.run(p.RunStart(document=entry.document, settings=settings))
-        last = engine.document(opened[1].document)
-        assert [row.choice.text for row in last.document.runs[-1].shapes] == ["batch=1", "batch=4"]
-        listed = engine.request(p.ShapesList(document=opened[0].document)).entries
-        assert [entry.row.items for entry in listed] == [1, 4]
-
-        out = tmp_path / "out"
-        wanted = p.ExportShapes(document=opened[1].document, path=str(out), others=True)
-        sharing = engine.request(wanted).sharing
-        assert sharing.padded == ("batch",) and sharing.others == "onnxruntime"
-        assert sharing.bytes < 0.7 * sharing.apart_bytes
-        assert all(entry["max_rel_error"] <= 1e-4 for entry in run_artifact(out)["entries"])
-
-        kept = str(tmp_path / "s.collage")
-        engine.request(p.SessionSave(document=opened[1].document, path=kept))
-        again = engine.request(p.SessionOpen(path=kept))
-        assert again.model.shapes == {"image": (4, 64)}
-        assert [entry.row for entry in again.shapes] == [entry.row for entry in listed]
-
-        fewer = p.ShapesOpen(document=again.document, choices=choices[:1])
-        (left,) = engine.request(fewer).entries
-        assert left == again.shapes[0]
-        with pytest.raises(UsageError, match="no open document"):
-            engine.document(again.document)
-    finally:
-        engine.close()
-
-
 def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
     digest = sha256(folder / "m.onnx")
     calls = [{"model": digest, "dims": {"batch": b}, "shapes": {}, "us": 10 * b} for b in (3, 6)]
@@ -258,22 +214,6 @@ def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
     log.write_text(json.dumps(calls[2]))
     done = collage(place, cache=folder / "cache")
     assert done.returncode == 2 and "no call of this model" in done.stderr
-
-
-@pytest.mark.parametrize("runtime", loader.RUNTIMES)
-def test_each_runtime_runs_the_own_file_at_any_size(placed, folder, runtime):
-    artifacts = [folder / "out" / str(number) for number in range(3)]
-    own = fastest(folder / "m.onnx", artifacts, {runtime})
-    assert own.runtime == runtime and len(own.times.known_us) == 3
-    run = loader.OwnFile(folder / "m.onnx", runtime, 1)
-    for batch in (2, 9):
-        inputs, outputs = truth(folder, batch)
-        (found,) = run(inputs)
-        np.testing.assert_allclose(found, *outputs.values(), rtol=1e-3, atol=1e-4)
-    changed = folder / "changed.onnx"
-    changed.write_bytes((folder / "m.onnx").read_bytes() + b"\x42\x00")
-    with pytest.raises(ArtifactError, match="was changed"):
-        fastest(changed, artifacts, {runtime})
 
 
 def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):

@@ -159,6 +159,18 @@ def run(folder: Path, name: str, how: str, *start: object, **environment: str) -
 PATCHED = (sys.executable, "-m", "collage_engine.patch")
 
 
+def patched(code: str, folder: Path, placement: Path, *arguments: Path):
+    """Run a program with a placement in place of ONNX Runtime's sessions."""
+    (folder / "program.py").write_text(code)
+    return subprocess.run(
+        [*PATCHED, str(folder / "program.py"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env={**os.environ, "COLLAGE_PLACEMENTS": str(placement)},
+    )
+
+
 @pytest.mark.parametrize(("name", "how"), [("cnn", "path"), ("cnn", "bytes"), ("text", "path")])
 def test_a_program_does_the_same_with_a_placement(placements, folder, name, how):
     plain = run(folder, name, how)
@@ -189,28 +201,18 @@ def test_without_a_placement_a_session_is_the_original(folder, placements):
 
 def test_calls_are_recorded_with_their_sizes_and_times(folder, placements, tmp_path):
     log = tmp_path / "calls.jsonl"
-    run(folder, "text", "path", *PATCHED, COLLAGE_RECORD=str(log))
-    run(
-        folder,
-        "text",
-        "path",
-        *PATCHED,
-        COLLAGE_RECORD=str(log),
-        COLLAGE_PLACEMENTS=str(placements["text"]),
-    )
+    for more in ({}, {"COLLAGE_PLACEMENTS": str(placements["text"])}):
+        run(folder, "text", "path", *PATCHED, COLLAGE_RECORD=str(log), **more)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     texts = [line for line in lines if "sequence" in line["dims"]]
     # In each program one call of every size, and twice twenty in threads.
-    counts = [sum(line["dims"] == dims for line in texts) for dims in sizes_of(SIZES["text"])]
+    sizes = [{"batch": batch, "sequence": sequence} for batch, sequence in SIZES["text"]]
+    counts = [sum(line["dims"] == dims for line in texts) for dims in sizes]
     assert counts == [82, 82, 82]
     assert all(line["us"] > 0 and line["shapes"] == {} for line in texts)
     assert len({line["model"] for line in texts}) == 1
     others = [line for line in lines if line not in texts]
     assert len({line["model"] for line in others}) == 1 and len(others) == 2
-
-
-def sizes_of(shapes: list[list[int]]) -> list[dict[str, int]]:
-    return [{"batch": batch, "sequence": sequence} for batch, sequence in shapes]
 
 
 def test_one_line_in_sitecustomize_and_the_copy_of_an_artifact(folder, placements, tmp_path):
@@ -236,14 +238,7 @@ own = run_artifact.OwnFile(sys.argv[2], "onnxruntime", 1)
 print(*(own({"image": np.ones((1, 3, 16, width), np.float32)})[0].shape for width in (32, 9)))
 print("collage_run_artifact" in sys.modules)
 """
-    (folder / "loads.py").write_text(code)
-    done = subprocess.run(
-        [*PATCHED, str(folder / "loads.py"), str(placements["cnn"]), str(folder / "cnn.onnx")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_PLACEMENTS": str(placements["cnn"])},
-    )
+    done = patched(code, folder, placements["cnn"], placements["cnn"], folder / "cnn.onnx")
     assert done.stdout == "(1, 8, 16, 32) (1, 8, 16, 9)\nFalse\n", done.stderr
 
 
@@ -261,14 +256,7 @@ for _ in range(2):
     (found,) = session.run(None, {"image": value})
     np.testing.assert_allclose(found, true, rtol=1e-3, atol=1e-4)
 """
-    (folder / "values.py").write_text(code)
-    done = subprocess.run(
-        [*PATCHED, str(folder / "values.py"), str(folder / "cnn.onnx")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, "COLLAGE_PLACEMENTS": str(placements["cnn"])},
-    )
+    done = patched(code, folder, placements["cnn"], folder / "cnn.onnx")
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("RuntimeWarning") == 1
 

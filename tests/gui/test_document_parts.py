@@ -6,14 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from PySide6.QtCore import QObject, Signal
-from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import Group
 from collage_engine.records import protocol
-from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Partition, Placement
-from collage_gui.document.pin_set import PinSet
-from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.document_window import picture_controller
 from collage_gui.engine_client import Connection, EngineRequests
 
@@ -34,22 +29,6 @@ class RecordingClient(QObject):
     @property
     def methods(self) -> list[str]:
         return [request.method for request, *_ in self.sent]
-
-
-def partition(name: str, nodes: tuple[int, ...], us: float | None) -> Partition:
-    return Partition(
-        id=name,
-        candidate=name,
-        toolchain="tvm",
-        config={},
-        nodes=nodes,
-        onnx_nodes=(),
-        estimated_us=us,
-    )
-
-
-def placement(*partitions: Partition) -> Placement:
-    return Placement(partitions=partitions, estimated_us=None)
 
 
 EXPLAIN = protocol.Explain(document="d", node=0)
@@ -81,24 +60,6 @@ def test_a_failed_request_is_announced_unless_it_is_handled(qtbot) -> None:
     client.sent[0][2]("one")
     client.sent[1][2]("two")
     assert (announced, handled) == (["one"], ["two"])
-
-
-def test_undoing_a_pin_brings_back_what_was_shown(qtbot) -> None:
-    requests, undo, shown = EngineRequests(RecordingClient()), QUndoStack(), ShownPlacement()
-    pins = PinSet(requests, undo, shown)
-    before = Shown(placement(partition("a", (0, 1), 7.7)), "Run 2", "r2", False)
-    after = Shown(placement(partition("b", (0, 1), 32.7)), "Search")
-    shown.show(before)
-    pins.edit((Pin(kind="on", nodes=(1,), toolchain="openvino"),), "Pin to OpenVINO")
-    assert shown.shown is before and not pins.restored
-    shown.show(after)
-    undo.undo()
-    assert shown.shown is before and pins.restored and pins.current == ()
-    undo.redo()
-    assert shown.shown is after and len(pins.current) == 1
-    assert shown.named == protocol.ShownCover(candidates=("b",))
-    shown.show(before)
-    assert shown.named == protocol.ShownCover(run="r2")
 
 
 def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:

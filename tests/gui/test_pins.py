@@ -13,6 +13,8 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.answers import Price
 from collage_engine.records.pin import Pin
+from collage_engine.records.settings import RunSettings
+from collage_gui.document.execution import infeasible_sentence
 from collage_gui.document.pin_prices import PinPrice, pin_prices
 from collage_gui.document.pin_set import command_line_text
 
@@ -24,6 +26,7 @@ def other(toolchain: str) -> str:
 def test_a_pin_is_searched_at_once_and_its_price_is_shown(placed) -> None:
     d, page = placed
     now = page.document.placement.partition_of(0)
+    before = page.document.placement.shown
     page.document.selection.select(now.nodes)
     wanted = other(now.toolchain)
     page.pins.pin_to(wanted)
@@ -39,6 +42,11 @@ def test_a_pin_is_searched_at_once_and_its_price_is_shown(placed) -> None:
         ("✓ +", "✓ at most +")
     )
     assert page.view.marks.pinned[page.picture.drawn.scene.display.box_of[0]] == "●"
+    after = page.document.placement.shown
+    d.trigger("undo")
+    assert page.document.placement.shown is before, "what was shown is back"
+    d.trigger("redo")
+    assert page.document.placement.shown is after
 
 
 def test_pins_are_undone_and_redone(placed) -> None:
@@ -132,15 +140,6 @@ def test_the_pin_menu_offers_toolchains_by_keyboard(opened, qapp) -> None:
     d.qtbot.keyClick(menu, Qt.Key.Key_Down)
     d.qtbot.keyClick(menu, Qt.Key.Key_Return)
     assert page.document.pins.current[0].toolchain == "onnxruntime"
-
-
-def test_the_context_menu_holds_the_pins(opened) -> None:
-    _, page = opened
-    page.document.selection.select([0])
-    menu = page.context_menu(0)
-    texts = [a.text() for a in menu.actions()]
-    assert {"Pin to", "Never on", "Pin as one partition", "Keep together"} <= set(texts)
-    menu.deleteLater()
 
 
 def prices(d, page) -> dict[str, PinPrice]:
@@ -272,3 +271,14 @@ def test_menus_that_were_closed_hear_nothing_any_more(placed, qapp) -> None:
     for operator in (1, 2):  # an exception in what listens would fail the test
         d.question(page, [operator])
         page.document.questions.explanation_changed.emit()
+
+
+def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:
+    reason = {"reason": "no placement keeps to at most 1 MB"}
+    limited = RunSettings(max_artifact_bytes=10**6)
+    assert infeasible_sentence(reason, limited, pinned=False) == (
+        "No placement satisfies the limits: no placement keeps to at most 1 MB"
+    )
+    assert infeasible_sentence(reason, limited, pinned=True).startswith(
+        "No placement satisfies the pins and the limits: "
+    )

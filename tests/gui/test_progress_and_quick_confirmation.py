@@ -135,15 +135,11 @@ def test_one_key_confirms_a_pin_quickly(placed) -> None:
     assert page.panels.run_settings.settings().confirmation == "full", "also in a reopened session"
 
 
-def test_the_time_left_is_that_of_the_stage_and_of_the_budget() -> None:
+def test_the_time_left_is_that_of_stage_and_budget_and_runs_on_without_news(opened) -> None:
     progress = Progress(stage="measure", done=21, total=436, left_s=143.0)
     assert progress_text(progress) == "2 min 23 s left · 21 of 436"
     late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
     assert progress_text(late) == "40 s left · 21 of 436 · 1 min of the budget left"
-
-
-def test_the_time_left_runs_on_while_no_news_arrives(opened) -> None:
-    late = Progress(stage="measure", done=21, total=436, left_s=40.0, run_left_s=60.0)
     assert progress_text(late, 15.2) == "25 s left · 21 of 436 · 45 s of the budget left"
     assert progress_text(late, 90.0) == "21 of 436"
     _, page = opened

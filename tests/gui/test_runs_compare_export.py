@@ -126,16 +126,9 @@ def test_an_opened_session_goes_on_with_the_settings_of_its_newest_run(placed) -
     again = d.window.documents.open_path(str(elsewhere))
     assert again is not page
     d.until(lambda: again.document.placement.shown is not None)
-    found = again.panels.run_settings.settings()
-    assert found == wanted
-    assert set(found.toolchains) == {"onednn", "tvm"} and found.threads == 3
-    assert (found.budget_s, found.tune_budget_s, found.tolerance) == (420.0, 120.0, 0.015)
-    assert (
-        found.precision == "bfloat16"
-        and again.panels.run_settings.precision.currentText() == "bf16"
-    )
-    assert found.shapes == {"input": (1, 3, 32, 32)}
-    assert found.placements == ({"/fc/Gemm": "tvm"},)
+    assert again.panels.run_settings.settings() == wanted
+    assert again.panels.run_settings.precision.currentText() == "bf16"
+    assert wanted.shapes and wanted.placements and wanted.threads == 3
     assert "3 threads, 7 min" in d.window.toolbar.settings.iconText()
     again.panels.run_settings.threads.setValue(5)
     arrived = []

@@ -100,30 +100,49 @@ def test_bfloat16_cannot_be_chosen_where_the_processor_has_none(qtbot) -> None:
     assert "bf16" in _words(precision), "one toolchain is enough"
 
 
-def test_target_precision_and_whole_covers_are_part_of_the_settings_and_come_back(opened) -> None:
-    _, page = opened
-    panel = page.panels.run_settings
+def test_every_setting_is_read_from_the_panel_and_comes_back(opened) -> None:
+    _d, page = opened
+    panel, execution = page.panels.run_settings, page.document.execution
     page.show_toolchains(STATES)
-    assert panel.settings().in_place and panel.in_place.isChecked()
+    plain = panel.settings()
+    assert plain.in_place and plain.target == "cpu" and panel.runtimes.text().startswith("any")
     panel.target.setText("cuda:sm_80")
     panel.precision.choose("tf32")
     panel.in_place.setChecked(False)
-    panel.unchecked.setChecked(True)
-    panel.strict_nan.setChecked(True)
+    for box in (panel.unchecked, panel.strict_nan):
+        box.setChecked(True)
     panel.target.setText("cuda:sm_9")  # on the way to another one
+    for action in panel.runtimes.menu().actions():
+        if action.data() in ("tvm", "onednn"):
+            action.trigger()
+    assert panel.runtimes.text() == "TVM, oneDNN"
+    numbers = {panel.most: 2, panel.largest: 55.5, panel.memory: 700, panel.tune: 180}
+    for field, value in (numbers | {panel.threads: 3, panel.tolerance: 1.5}).items():
+        field.setValue(value)
+    panel.licences.setText("Apache-2.0, MIT,,BSD, MIT")
     wanted = panel.settings()
-    assert (wanted.precision, wanted.in_place, wanted.unchecked) == ("tf32", False, True)
-    assert wanted.strict_nan
-    assert wanted.toolchains == ("tvm", "cublas", "openvino")
+    expected = RunSettings(
+        target=wanted.target,
+        precision="tf32",
+        in_place=False,
+        unchecked=True,
+        strict_nan=True,
+        toolchains=("tvm", "cublas", "openvino"),
+        allow_runtimes=("tvm", "onednn"),
+        max_runtimes=2,
+        max_artifact_bytes=55_500_000,
+        max_memory_bytes=700_000_000,
+        licences=("Apache-2.0", "MIT", "BSD"),
+        tune_budget_s=180.0,
+        threads=3,
+        tolerance=0.015,
+    )
+    assert wanted == expected
     saved = msgspec.to_builtins(wanted)  # as a run of the session holds it
-    page.document.execution.settings = RunSettings()
-    page.document.execution.settings_restored.emit()
-    assert panel.settings().in_place and panel.settings().precision == "float32"
-    assert not panel.settings().unchecked and not panel.settings().strict_nan
-    assert "onednn" in panel.settings().toolchains
-    page.document.execution.settings = msgspec.convert(saved, RunSettings)
-    page.document.execution.settings_restored.emit()
-    assert panel.settings() == wanted
+    for settings in (RunSettings(), msgspec.convert(saved, RunSettings)):
+        execution.settings = settings
+        execution.settings_restored.emit()
+        assert panel.settings() == (wanted if settings.threads == 3 else plain)
     panel.target.setText("")
     panel.target.editingFinished.emit()
     assert panel.settings().target == "cpu" and "cublas" not in panel.settings().toolchains

@@ -104,7 +104,7 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "encoder": zoo_text.encoder,
     "gpt2": zoo_text.gpt2,
     "exported": zoo_text.exported,
-    "qdq": zoo_small.qdq,
+    "qdq": zoo_quantized.qdq,
     "float_resnet_block": zoo_quantized.float_resnet_block,
     "qdq_resnet_block": zoo_quantized.qdq_resnet_block,
     "split_concat": zoo_small.split_concat,

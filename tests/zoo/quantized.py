@@ -51,6 +51,14 @@ def qdq_resnet_block(
     return quantize(float_resnet_block(size, width, blocks, batch))
 
 
+def qdq(size: int = 8) -> ModelProto:
+    """Two int8 convolutions, the first with a ReLU."""
+    net = Net("qdq", opset=13, seed=20)
+    x = net.op("Relu", net.conv(net.input("image", [1, 3, size, size]), 3, 8))
+    net.output(net.conv(x, 8, 4))
+    return quantize(net.model())
+
+
 def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelProto:
     """A float32 model as QuantizeLinear and DequantizeLinear around its operators.
 

@@ -8,37 +8,6 @@ from onnx import ModelProto, helper
 from tests.zoo.net import Net
 
 
-def qdq(size: int = 8) -> ModelProto:
-    """Two int8 convolutions written as QuantizeLinear/DequantizeLinear, weights per channel."""
-    net = Net("qdq", opset=13, seed=20)
-
-    def quantized(x: str, scale: float) -> str:
-        s, z = net.const(np.float32(scale)), net.const(np.uint8(128))
-        return net.op("DequantizeLinear", net.op("QuantizeLinear", x, s, z), s, z)
-
-    def conv(x: str, taken: int, given: int) -> str:
-        weights = net.const(net.random.integers(-127, 128, (given, taken, 3, 3)).astype(np.int8))
-        scale = net.const(net.random.uniform(0.002, 0.004, given).astype(np.float32))
-        weights = net.op(
-            "DequantizeLinear", weights, scale, net.const(np.zeros(given, np.int8)), axis=0
-        )
-        bias = net.const(net.random.integers(-500, 500, given).astype(np.int32))
-        bias = net.op(
-            "DequantizeLinear",
-            bias,
-            net.const(np.full(given, 1e-4, np.float32)),
-            net.const(np.zeros(given, np.int32)),
-            axis=0,
-        )
-        return net.op("Conv", x, weights, bias, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
-
-    x = quantized(net.input("image", [1, 3, size, size]), 0.03)
-    x = quantized(net.op("Relu", conv(x, 3, 8)), 0.03)
-    x = quantized(conv(x, 8, 4), 0.05)
-    net.output(x)
-    return net.model()
-
-
 def split_concat() -> ModelProto:
     """Split into three, work on two, concatenate in another order; uneven sizes."""
     net = Net("split_concat", opset=13, seed=21)
