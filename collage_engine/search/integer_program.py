@@ -27,6 +27,7 @@ import heapq
 import threading
 import time
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +47,8 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ranked = tuple[int, list[int]]
     """The cost of a cover, and its candidates."""
+    _Row = tuple[float, list[int], list[float]]
+    """The least sum of a row, which is 1 or none, its columns and their factors."""
     Cut = tuple[tuple[int, ...], int]
     """Columns, and how many of them a cover may hold at most."""
 
@@ -91,10 +94,10 @@ class IntegerProgram:
         self.members = [frozenset(nodes.members) for nodes in space.node_sets]
         costs = [weights.cost[c] for c in self.candidates]
         self._costs = costs
-        self._rows = _Rows()
+        self._rows: list[_Row] = []
         for sets in self.holding:
             row = [column for s in sets for column in self.columns_of_set[s]]
-            self._rows.add(1.0, 1.0, row, [1.0] * len(row))
+            self._rows.append((1.0, row, [1.0] * len(row)))
         for position, value in enumerate(space.values):
             if value is not None:
                 self._add_value(position, value)
@@ -172,7 +175,7 @@ class IntegerProgram:
                 extra = [paid[atom, p] for p in dearer]
                 row = [*takers, *cheap, *extra]
                 values = [1.0] * len(takers) + [-1.0] * (len(cheap) + len(extra))
-                self._rows.add(-np.inf, 0.0, row, values)
+                self._rows.append((-np.inf, row, values))
             cheap = cheap + groups[price]
 
     # -- solving -----------------------------------------------------------------------------
@@ -192,14 +195,15 @@ class IntegerProgram:
         for interrupts in (highs.cbSimplexInterrupt, highs.cbMipInterrupt):
             interrupts.subscribe(self._interrupt)
         model = highspy.HighsLp()
-        model.num_col_, model.num_row_ = len(self._costs), len(self._rows.low)
+        low, columns, values = zip(*self._rows, strict=True)
+        model.num_col_, model.num_row_ = len(self._costs), len(low)
         model.col_cost_ = self.objective
         model.col_lower_, model.col_upper_ = np.zeros(len(self._costs)), np.ones(len(self._costs))
-        model.row_lower_, model.row_upper_ = np.array(self._rows.low), np.array(self._rows.high)
+        model.row_lower_, model.row_upper_ = np.array(low), np.maximum(low, 0.0)
         model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
-        model.a_matrix_.start_ = np.array(self._rows.starts, dtype=np.int32)
-        model.a_matrix_.index_ = np.array(self._rows.columns, dtype=np.int32)
-        model.a_matrix_.value_ = np.array(self._rows.values)
+        model.a_matrix_.start_ = np.cumsum([0, *map(len, columns)], dtype=np.int32)
+        model.a_matrix_.index_ = np.array([*chain(*columns)], dtype=np.int32)
+        model.a_matrix_.value_ = np.array([*chain(*values)], dtype=float)
         highs.passModel(model)
         return highs
 
@@ -404,25 +408,6 @@ class IntegerProgram:
                 if left in self.members[s] and others.isdisjoint(self.members[s]):
                     columns += self.columns_of_set[s]
         return tuple(sorted(columns)), len(cycle) - 1
-
-
-class _Rows:
-    """The rows of a program, in compressed form."""
-
-    def __init__(self) -> None:
-        self.low: list[float] = []
-        self.high: list[float] = []
-        self.starts: list[int] = [0]
-        self.columns: list[int] = []
-        self.values: list[float] = []
-
-    def add(self, low: float, high: float, columns: Sequence[int], values: Sequence[float]) -> None:
-        """Add one row."""
-        self.low.append(low)
-        self.high.append(high)
-        self.columns.extend(columns)
-        self.values.extend(values)
-        self.starts.append(len(self.columns))
 
 
 def _silent_highs() -> Any:

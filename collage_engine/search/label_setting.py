@@ -92,8 +92,10 @@ The best sum is 8.5 + 2.5 + 1 for handing value 1 over to ``b`` = 12 us. With ``
 
 from __future__ import annotations
 
+import heapq
 import time
 from dataclasses import dataclass, field
+from itertools import count
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -438,35 +440,6 @@ class LabelSetting:
                 least = cost
         return least
 
-    def best_cover(self) -> list[int]:
-        """Return the candidates of the least-cost cover, in the order in which they are applied."""
-        state = self.space.start()
-        values: Values = ()
-        cover: list[int] = []
-        while state.first_uncovered < self.space.count:
-            least = IMPOSSIBLE
-            chosen: tuple[Move, int | None, Values] | None = None
-            for move in self.space.moves(state):
-                if not self.backward_labels[move.target.index]:
-                    continue
-                if move.node_set is None:
-                    total = self.cost_to_go(move.target, values)
-                    if total < least:
-                        least, chosen = total, (move, None, values)
-                    continue
-                for c in self.eligible[move.node_set.index]:
-                    cost, after = apply_candidate(self.weights, move, c, values)
-                    if cost < least:
-                        total = cost + self.cost_to_go(move.target, after)
-                        if total < least:
-                            least, chosen = total, (move, c, after)
-            assert chosen is not None
-            move, candidate, values = chosen
-            if candidate is not None:
-                cover.append(candidate)
-            state = move.target
-        return cover
-
     def check_clock(self) -> None:
         """Stop where the deadline has passed: a single state can have very many labels.
 
@@ -548,3 +521,48 @@ def cover_of_path(path: Path | None) -> list[int]:
         cover.append(candidate)
         path = before
     return cover[::-1]
+
+
+def enumerate_covers(labels: LabelSetting, k: int) -> list[tuple[int, list[int]]]:
+    """Return the k least-cost covers, the best first; fewer when there are fewer.
+
+    Of covers of one cost that comes first whose candidates come first.
+
+    Args:
+        labels: Finished backward labels.
+        k: How many covers are wanted.
+
+    Returns:
+        Per cover its cost, and its candidates in the order in which they are applied.
+    """
+    space, weights = labels.space, labels.weights
+    start = space.start()
+    no_values: Values = ()
+    # (cost of the best cover through this path, less its moves: of equal ones the longest comes
+    # first, then the earliest, number of the entry, state, values, cost so far, path)
+    numbers = count()
+    queue: list[tuple[int, int, int, State, Values, int, Path | None]] = [
+        (labels.cost_to_go(start, no_values), 0, next(numbers), start, no_values, 0, None)
+    ]
+    covers: list[tuple[int, list[int]]] = []
+    while queue and len(covers) < k:
+        _, depth, _, state, values, cost, path = heapq.heappop(queue)
+        if state.first_uncovered == space.count:
+            covers.append((cost, cover_of_path(path)))
+            continue
+        for move in space.moves(state):
+            if not labels.backward_labels[move.target.index]:
+                continue
+            if move.node_set is None:
+                steps = [(cost, values, path)]
+            else:
+                steps = []
+                for c in labels.eligible[move.node_set.index]:
+                    price, after = apply_candidate(weights, move, c, values)
+                    steps.append((cost + price, after, (path, c)))
+            for total, after, longer in steps:
+                forecast = total + labels.cost_to_go(move.target, after)
+                if forecast < IMPOSSIBLE:
+                    entry = (forecast, depth - 1, next(numbers))
+                    heapq.heappush(queue, (*entry, move.target, after, total, longer))
+    return covers

@@ -14,7 +14,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from collage_engine.search.label_setting import LabelSetting, Solution
+from collage_engine.search.label_setting import LabelSetting, Solution, enumerate_covers
 from collage_engine.search.limited_search import RuntimeSets, solve_within_limits
 from collage_engine.search.limits import limits_in_words
 from collage_engine.search.pricing import IMPOSSIBLE
@@ -116,7 +116,7 @@ class Solver:
         if least is None:
             return solution
         solution.cost = solution.lower_bound = least
-        solution.cover = labels.best_cover()
+        ((_, solution.cover),) = enumerate_covers(labels, 1)
         if regrets:
             labels.run_forward()
             solution.least_through = labels.least_through
