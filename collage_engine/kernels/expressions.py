@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -10,31 +10,10 @@ from tvm import tirx
 from tvm.ir import Call, Expr, Op, StringImm, Var
 from tvm.ir.expr import TensorLoad
 from tvm.ir.prim import expr as prim
+from tvm_ffi import structural_equal
 
-BINARY = (
-    prim.Add,
-    prim.Sub,
-    prim.Mul,
-    prim.Div,
-    prim.Mod,
-    prim.FloorDiv,
-    prim.FloorMod,
-    prim.Min,
-    prim.Max,
-    prim.EQ,
-    prim.NE,
-    prim.LT,
-    prim.LE,
-    prim.GT,
-    prim.GE,
-    prim.And,
-    prim.Or,
-    prim.LShift,
-    prim.RShift,
-    prim.BitwiseAnd,
-    prim.BitwiseOr,
-    prim.BitwiseXor,
-)
+BINARY = (prim.BinaryOpExpr, prim.CmpExpr, prim.And, prim.Or)
+"""Expressions of two operands, ``a`` and ``b``."""
 EXPENSIVE = {
     "exp",
     "exp2",
@@ -75,32 +54,54 @@ def call_name(call: Call) -> str:
     return str(call.op.name).rsplit(".", 1)[-1]
 
 
-_PARTS: tuple[tuple[tuple[type, ...], Callable[[Any], tuple[Expr, ...]]], ...] = (
-    (BINARY, lambda e: (e.a, e.b)),
-    ((TensorLoad,), lambda e: tuple(e.indices)),
-    ((Call,), lambda e: tuple(a for a in e.args if isinstance(a, Expr))),
-    ((prim.Cast,), lambda e: (e.value,)),
-    ((prim.Select,), lambda e: (e.condition, e.true_value, e.false_value)),
-    ((prim.Not, prim.BitwiseNot), lambda e: (e.a,)),
-    ((prim.Let,), lambda e: (e.value, e.body)),
-    ((Var, prim.IntImm, prim.FloatImm, StringImm), lambda e: ()),
+Parts = Sequence[Expr]
+
+
+def _with_arguments(call: Call, parts: Parts) -> Expr:
+    given = iter(parts)
+    arguments = [next(given) if isinstance(a, Expr) else a for a in call.args]
+    return Call(call.op, arguments, call.attrs, call.ty_args, call.span, call.ty)
+
+
+def _named_anew(let: prim.Let, parts: Parts) -> Expr:
+    """Return a Let over other parts; each copy names its value anew: TVM binds a variable once."""
+    var = tirx.Var(let.var.name, let.var.ty)
+    return prim.Let(var, parts[0], substitute(parts[1], {let.var: var}))
+
+
+_FORMS: tuple[
+    tuple[tuple[type, ...], Callable[[Any], Parts], Callable[[Any, Parts], Expr]], ...
+] = (
+    (BINARY, lambda e: (e.a, e.b), lambda e, parts: type(e)(*parts)),
+    ((TensorLoad,), lambda e: e.indices, lambda e, parts: tirx.BufferLoad(e.source, parts)),
+    ((Call,), lambda e: [a for a in e.args if isinstance(a, Expr)], _with_arguments),
+    ((prim.Cast,), lambda e: (e.value,), lambda e, parts: prim.Cast(e.ty, *parts)),
+    (
+        (prim.Select,),
+        lambda e: (e.condition, e.true_value, e.false_value),
+        lambda e, parts: prim.Select(*parts),
+    ),
+    ((prim.Not, prim.BitwiseNot), lambda e: (e.a,), lambda e, parts: type(e)(*parts)),
+    ((prim.Let,), lambda e: (e.value, e.body), _named_anew),
+    ((Var, prim.IntImm, prim.FloatImm, StringImm), lambda e: (), lambda e, parts: e),
 )
-"""Functions that return the direct sub-expressions of an expression, by its classes."""
+"""By the classes of an expression, functions that return its direct sub-expressions, and that
+return it with others."""
 
 
 @cache
-def _parts_of(kind: type) -> Callable[[Any], tuple[Expr, ...]]:
+def _form_of(kind: type) -> tuple[Callable[[Any], Parts], Callable[[Any, Parts], Expr]]:
     """Look up how to take an expression apart; kept, since TVM's classes are slow to be asked."""
-    for kinds, parts in _PARTS:
+    for kinds, parts, remade in _FORMS:
         if issubclass(kind, kinds):
-            return parts
+            return parts, remade
     raise UnsupportedPattern(f"expression {kind.__name__}")
 
 
 def children(e: Expr) -> tuple[Expr, ...]:
     """Return the direct sub-expressions."""
     kind: type = type(e)
-    return _parts_of(kind)(e)
+    return tuple(_form_of(kind)[0](e))
 
 
 def walk(e: Expr) -> Iterator[Expr]:
@@ -146,32 +147,9 @@ def rewrite(e: Expr, replace: Callable[[Expr], Expr | None]) -> Expr:
     new = replace(e)
     if new is not None:
         return new
-    if isinstance(e, BINARY):
-        a, b = rewrite(e.a, replace), rewrite(e.b, replace)
-        return e if a is e.a and b is e.b else type(e)(a, b)
-    if isinstance(e, TensorLoad):
-        return tirx.BufferLoad(e.source, [rewrite(i, replace) for i in e.indices])
-    if isinstance(e, Call):
-        arguments = [rewrite(a, replace) if isinstance(a, Expr) else a for a in e.args]
-        return Call(e.op, arguments, e.attrs, e.ty_args, e.span, e.ty)
-    if isinstance(e, prim.Cast):
-        return prim.Cast(e.ty, rewrite(e.value, replace))
-    if isinstance(e, prim.Select):
-        return prim.Select(
-            rewrite(e.condition, replace),
-            rewrite(e.true_value, replace),
-            rewrite(e.false_value, replace),
-        )
-    if isinstance(e, (prim.Not, prim.BitwiseNot)):
-        return type(e)(rewrite(e.a, replace))
-    if isinstance(e, prim.Let):
-        # Each copy of an expression names its values anew: TVM binds a variable once.
-        var = tirx.Var(e.var.name, e.var.ty)
-        body = substitute(rewrite(e.body, replace), {e.var: var})
-        return prim.Let(var, rewrite(e.value, replace), body)
-    if isinstance(e, (Var, prim.IntImm, prim.FloatImm, StringImm)):
-        return e
-    raise UnsupportedPattern(f"expression {type(e).__name__}")
+    kind: type = type(e)
+    parts, remade = _form_of(kind)
+    return remade(e, [rewrite(part, replace) for part in parts(e)])
 
 
 def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:
@@ -187,27 +165,8 @@ def substitute(e: Expr, values: Mapping[Var, Any]) -> Expr:
 
 
 def equal(a: Expr, b: Expr) -> bool:
-    """Return the same expression, free variables by identity."""
-    if a is b or a.same_as(b):
-        return True
-    if type(a) is not type(b):
-        return False
-    if isinstance(a, (prim.IntImm, prim.FloatImm)):
-        return a.value == b.value and str(a.ty) == str(b.ty)
-    if isinstance(a, Var):
-        return False
-    if isinstance(a, TensorLoad) and not a.source.same_as(b.source):
-        return False
-    if isinstance(a, Call) and not a.op.same_as(b.op):
-        return False
-    if isinstance(a, prim.Cast) and str(a.ty) != str(b.ty):
-        return False
-    x, y = children(a), children(b)
-    return (
-        len(x) == len(y)
-        and bool(x or not isinstance(a, StringImm))
-        and all(equal(p, q) for p, q in zip(x, y, strict=True))
-    )
+    """Tell whether two expressions are the same, free variables by identity."""
+    return a is b or bool(structural_equal(a, b))
 
 
 def coefficient(index: Expr, var: Var) -> int | None:

@@ -152,7 +152,7 @@ def int64(value: Index) -> Expr:
 
 def f32(value: float) -> Expr:
     """Return a float32 constant."""
-    return tirx.FloatImm("float32", value)
+    return tirx.FloatImm("float32", float(value))
 
 
 def constant_value(value: Any) -> int | None:

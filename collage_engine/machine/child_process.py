@@ -39,10 +39,10 @@ from collage_engine.support.time_limits import LEAST_S
 
 TAIL_BYTES = 1 << 16
 """Bytes of the child's output that are read at once and kept: as many as a pipe holds (pipe(7))."""
-END_S = 2.0
+END_S = LEAST_S / 2
 """Seconds that a child may take to end after its life pipe was closed or after it closed its
-connection, and that reading what a dead one left may take; chosen: both take milliseconds unless
-the machine is swapping."""
+connection, and that reading what a dead one left may take: half of the least that any step gets.
+Both take milliseconds unless the machine is swapping."""
 FATAL = "Fatal Python error: "
 """The beginning of what ``faulthandler`` writes when a library crashes."""
 FRAME = re.compile(r'  File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<name>\S+)')

@@ -18,8 +18,8 @@ from collage_engine.support.time_limits import LEAST_S
 
 CPUS = Path("/sys/devices/system/cpu")
 LEAST_KEPT, KEPT_OF = 3, 6
-"""Runs that are kept of a profile, at least, and of how many one is kept; chosen, since at a load
-of four programs a processor some fifth of calls of 2 ms were not interrupted."""
+"""Runs that are kept of a profile, at least (the fewest with a median), and of how many one is
+kept: at a load of four programs a processor a fifth of calls of 2 ms were measured undisturbed."""
 ROUND_TRIP = Path(__file__).with_name("core_round_trip.cc")
 
 

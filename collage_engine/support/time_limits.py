@@ -49,13 +49,13 @@ ANSWER_S = 60.0
 """Seconds after which a process that is asked for something small counts as hanging: an answer of a
 toolchain or a driver, one candidate, the layout of a graph, reading a file. Chosen: some ten to a
 thousand times what any of it takes on a busy machine."""
-WORK_S = 600.0
+WORK_S = 10 * ANSWER_S
 """Seconds after which one piece of work counts as hanging: compiling a file, opening a model,
-building a placement, measuring constants. Chosen: some ten times the longest seen."""
-JOB_S = 3600.0
+building a placement, measuring constants. The longest seen takes as long as one answer may."""
+JOB_S = 6 * WORK_S
 """Seconds after which a whole job counts as hanging that no budget ends, such as compiling a
-library of kernels or the long benchmark of an artifact. Chosen: some ten times the longest seen,
-with runtimes that have to be compiled first."""
+library of kernels or the long benchmark of an artifact: the longest seen, with the runtimes that
+have to be compiled first, is done within one piece of work's time."""
 SHORTEST_RUN_S = 10.0
 """Seconds of the shortest budget within which a run places a model: what a run that is started
 again has at least, and what toolchains have for being set up. Measured: first answers come after

@@ -19,15 +19,11 @@ from collage_engine.kernels.relax_values import constant_of
 from collage_engine.kernels.rule import Decision, PlanError
 from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import f32
 from collage_engine.partition.quantized import SMALL
 from collage_engine.partition.quantized_numbers import Scaling
 
 # What is done with an element ------------------------------------------------------------------
-
-
-def f32(value: float) -> Expr:
-    """Return a float32 constant."""
-    return tirx.const(float(value), "float32")
 
 
 def real(value: Expr, scaling: Scaling) -> Expr:

@@ -9,7 +9,7 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, direct_chosen
+from collage_engine.kernels.cuda.direct.plan import direct_chosen
 from collage_engine.kernels.cuda.direct.reference import (
     direct_out,
     few_rows,
@@ -40,8 +40,6 @@ from collage_engine.records.precision import FLOAT32
 ProductPlans = Callable[[ProductSizes, str, int], ProductPlan]
 """A function that returns the plan of a product, given its sizes, its arithmetic and the
 multiprocessors of the device."""
-DirectPlans = Callable[[DirectProblem, int], DirectPlan | None]
-"""A function that returns the plan of a convolution; None where no plan fits."""
 
 
 class Products:
@@ -52,7 +50,6 @@ class Products:
         architecture: str,
         precision: str,
         plans: ProductPlans = chosen,
-        direct_plans: DirectPlans = direct_chosen,
         *,
         full: Collection[int] = (),
     ) -> None:
@@ -62,14 +59,13 @@ class Products:
             architecture: The device's architecture, for example ``sm_90a``.
             precision: The lowest precision that products of float32 may have.
             plans: Gives the plan of a product.
-            direct_plans: Gives the plan of a convolution with few channels a group, likewise.
             full: Which products of ``main``, counted in their order, stay in float32.
         """
         self._full, self._order = frozenset(full), itertools.count()
         self._is_full = False
         """Whether the product that is legalised now stays in float32."""
         self.architecture, self.precision = architecture, precision
-        self.plans, self.direct_plans = plans, direct_plans
+        self.plans = plans
         self._count = multiprocessors(architecture)
 
     def table(self) -> dict[str, Any]:
@@ -141,7 +137,7 @@ class Products:
         if weight is None or self._math(call, data, kernel) is None:
             return None
         shape = shape_of_direct(window, dtype)
-        plan = self.direct_plans(shape, self._count)
+        plan = direct_chosen(shape, self._count)
         if plan is None:
             return None
 

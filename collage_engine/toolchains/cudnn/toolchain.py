@@ -13,7 +13,6 @@ from collage_engine.toolchains.runtime.cuda import (
     cudart_library,
     find_file,
     nvrtc,
-    version_of,
 )
 
 FRONTEND = ("nvidia-cudnn-frontend",)
@@ -36,22 +35,16 @@ class CudnnToolchain(CudaToolchain):
     depends = ("collage_engine.partition.patterns",)
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
+    version_header, version_macros = "cudnn_version.h", ("CUDNN_", "PATCHLEVEL")
     choice = "engine"
 
-    def version(self) -> str:
-        """Return the version of the library that is installed here."""
-        header = self.header().with_name("cudnn_version.h")
-        return version_of(self.wheels, header, "CUDNN_", "PATCHLEVEL")
-
-    def header(self) -> Path:
-        """Return the library's main header."""
-        return find_file(self.wheels, "cudnn.h")
+    def headers(self) -> list[Path]:
+        """Return the library's header, and that of its C++ front end."""
+        return [*super().headers(), find_file(FRONTEND, "cudnn_frontend_version.h")]
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
-        main = Path(__file__).parent / "src" / "cudnn_module.cc"
-        frontend = find_file(FRONTEND, "cudnn_frontend_version.h")
-        source = self.runtime_source(main, self.header().with_name("cudnn_version.h"), frontend)
+        source = self.runtime_source(Path(__file__).parent / "src" / "cudnn_module.cc")
         beside = {name: file for name, file in source.beside}
         beside.update((file.name, file) for file in (*self.parts(), *nvrtc()))
         return replace(source, beside=tuple(beside.items()))

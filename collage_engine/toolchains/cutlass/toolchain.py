@@ -18,7 +18,7 @@ from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass.library import need_nvcc
 from collage_engine.toolchains.runtime.builder import RuntimeSource
-from collage_engine.toolchains.runtime.cuda import CudaToolchain, cudart_library
+from collage_engine.toolchains.runtime.cuda import CudaToolchain
 
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
@@ -115,10 +115,6 @@ class CutlassToolchain(CudaToolchain):
         for path in kernels.values():
             library.open_library(path)
         return kernels
-
-    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries that its runtime links, and the runtime itself."""
-        return cudart_library(self.name), self.own_library()
 
     def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
         """Return the runtime, and the kernels among which these functions may choose."""

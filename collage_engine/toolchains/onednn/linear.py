@@ -34,16 +34,18 @@ REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min", "prod": 
 """The name of oneDNN's algorithm for each Relax reduction."""
 
 
+def _reduced(node: Node, rank: int) -> list[int]:
+    """Return the axes over which a node reduces a value of so many axes, ascending."""
+    axes = node.attributes.get("axis")
+    axes = range(rank) if axes is None else [axes] if isinstance(axes, int) else axes
+    return sorted({int(a) % rank for a in axes})
+
+
 def reduce(plan: OneDnnProgram, node: Node) -> int:
     """Lowers a reduction; over all axes of space it becomes a pooling."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
-    axes = node.attributes.get("axis")
-    if axes is None:
-        axes = list(range(len(dims)))
-    elif isinstance(axes, int):
-        axes = [axes]
-    chosen = sorted({int(a) % len(dims) for a in axes})
+    chosen = _reduced(node, len(dims))
     if all(dims[a] == 1 for a in chosen):
         return plan.reshape(value, node.type.shape)
     if 3 <= len(dims) <= 5 and chosen == list(range(2, len(dims))) and node.op in ("mean", "max"):
@@ -84,9 +86,7 @@ def variance(plan: OneDnnProgram, node: Node) -> int:
     """Lowers the mean of the squared distances from the mean."""
     value = plan.tensor(node.inputs[0])
     dims = plan.dims[value]
-    axes = node.attributes.get("axis")
-    axes = range(len(dims)) if axes is None else [axes] if isinstance(axes, int) else axes
-    kept = tuple(1 if d in {a % len(dims) for a in axes} else e for d, e in enumerate(dims))
+    kept = tuple(1 if d in _reduced(node, len(dims)) else e for d, e in enumerate(dims))
     mean = plan.emit("reduce", kept, src=value, alg="mean")
     squared = plan.eltwise(plan.binary("sub", value, mean), "square")
     return plan.reshape(plan.emit("reduce", kept, src=squared, alg="mean"), node.type.shape)

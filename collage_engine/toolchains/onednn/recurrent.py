@@ -38,27 +38,19 @@ def field(plan: OneDnnProgram, node: Node, number: int) -> int:
     """
     kind = title(node.op)
     outputs = node.attributes.get("outputs", [])
-    which = [which_output for which_output, given in enumerate(outputs) if given][
-        number : number + 1
-    ]
-    if which == [2]:
+    which = [output for output, given in enumerate(outputs) if given][number]
+    if which == 2:
         raise UnsupportedError(f"{kind}: the last cell state is not taken from oneDNN")
     every = plan.shared.get(node.index)
     if every is None:
         every = plan.shared[node.index] = _all_steps(plan, node, kind)
-    if which == [0]:
+    if which == 0:
         return every
     steps, directions, batch, hidden = plan.dims[every]
     backwards = [_direction(node) == "reverse"] if directions == 1 else [False, True]
     last = [
         plan.reshape(
-            plan.emit(
-                "slice",
-                (1, 1, batch, hidden),
-                src=every,
-                begin=[0 if back else steps - 1, at, 0, 0],
-                step=[1] * 4,
-            ),
+            plan.slice(every, (1, 1, batch, hidden), {0: 0 if back else steps - 1, 1: at}),
             (1, batch, hidden),
         )
         for at, back in enumerate(backwards)

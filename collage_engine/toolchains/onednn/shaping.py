@@ -72,20 +72,16 @@ def take(plan: OneDnnProgram, node: Node) -> int:
     axis = int(axis) % len(dims)
     chosen = plan.array(index.index)
     at = 0 if chosen is None else int(chosen.reshape(())) % dims[axis]
-    begin = [at if d == axis else 0 for d in range(len(dims))]
-    kept = tuple(1 if d == axis else e for d, e in enumerate(dims))
-    out = plan.emit("slice", kept, src=value, begin=begin, step=[1] * len(dims))
-    return plan.reshape(out, node.type.shape)
+    kept = [1 if d == axis else e for d, e in enumerate(dims)]
+    return plan.reshape(plan.slice(value, kept, {axis: at}), node.type.shape)
 
 
 def split_field(plan: OneDnnProgram, node: Node, field: int) -> int:
     """Lowers one part of a split."""
     value = plan.tensor(node.inputs[0])
-    dims = plan.dims[value]
-    axis = int(node.attributes["axis"]) % len(dims)
-    begin = [0] * len(dims)
-    begin[axis] = sum(t.shape[axis] for t in node.types[:field])
-    return plan.emit("slice", node.types[field].shape, src=value, begin=begin, step=[1] * len(dims))
+    axis = int(node.attributes["axis"]) % len(plan.dims[value])
+    begin = sum(t.shape[axis] for t in node.types[:field])
+    return plan.slice(value, node.types[field].shape, {axis: begin})
 
 
 def concat(plan: OneDnnProgram, node: Node) -> int:

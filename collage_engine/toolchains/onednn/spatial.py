@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from collage_engine.records.graph import Node
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
@@ -21,6 +24,14 @@ def _channels_first(node: Node, layout: str) -> int:
     return rank
 
 
+def _windows(
+    strides: Sequence[int], dilation: Sequence[int], begin: Sequence[int], end: Sequence[int]
+) -> dict[str, Any]:
+    """Return how windows move over an image, for the runtime, which counts what dilation adds."""
+    apart = [d - 1 for d in dilation]
+    return {"strides": strides, "dilation": apart, "pads_begin": begin, "pads_end": end}
+
+
 def convolution(plan: OneDnnProgram, node: Node) -> int:
     """Lowers a convolution."""
     attributes = node.attributes
@@ -33,16 +44,8 @@ def convolution(plan: OneDnnProgram, node: Node) -> int:
     strides = per_axis(attributes["strides"], rank)
     dilation = per_axis(attributes["dilation"], rank)
     begin, end = pads(attributes["padding"], rank)
-    return plan.emit(
-        "conv",
-        node.type.shape,
-        src=src,
-        weights=weights,
-        strides=strides,
-        dilation=[d - 1 for d in dilation],
-        pads_begin=begin,
-        pads_end=end,
-    )
+    fields = {"src": src, "weights": weights, **_windows(strides, dilation, begin, end)}
+    return plan.emit("conv", node.type.shape, **fields)
 
 
 def pool(plan: OneDnnProgram, node: Node) -> int:
@@ -71,17 +74,8 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
             f"{onnx_type(node.op)}: the last windows count elements beyond the padding"
         )
     alg = "max" if not average else "avg_include" if include else "avg"
-    return plan.emit(
-        "pool",
-        dims,
-        src=src,
-        alg=alg,
-        kernel=kernel,
-        strides=strides,
-        dilation=[d - 1 for d in dilation],
-        pads_begin=begin,
-        pads_end=needed,
-    )
+    fields = {"src": src, "alg": alg, "kernel": kernel}
+    return plan.emit("pool", dims, **fields, **_windows(strides, dilation, begin, needed))
 
 
 def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
@@ -89,17 +83,8 @@ def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
     dims = plan.dims[value]
     space = list(dims[2:])
     zeros, ones = [0] * len(space), [1] * len(space)
-    return plan.emit(
-        "pool",
-        (*dims[:2], *ones),
-        src=value,
-        alg=alg,
-        kernel=space,
-        strides=ones,
-        dilation=zeros,
-        pads_begin=zeros,
-        pads_end=zeros,
-    )
+    fields = {"src": value, "alg": alg, "kernel": space, **_windows(ones, ones, zeros, zeros)}
+    return plan.emit("pool", (*dims[:2], *ones), **fields)
 
 
 SPATIAL = {

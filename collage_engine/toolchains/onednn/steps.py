@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from math import prod
 from typing import Any
@@ -222,6 +222,11 @@ class OneDnnProgram:
             return value
         dims = tuple(self.dims[value][a] for a in axes)
         return self.emit("permute", dims, src=value, axes=list(axes))
+
+    def slice(self, value: int, dims: Sequence[int], begin: Mapping[int, int]) -> int:
+        """Return so many elements along each axis, from 0 where an axis has no other begin."""
+        first = [begin.get(axis, 0) for axis in range(len(dims))]
+        return self.emit("slice", tuple(dims), src=value, begin=first, step=[1] * len(dims))
 
     def eltwise(self, value: int, alg: str, alpha: float = 0.0, beta: float = 0.0) -> int:
         """Append an elementwise function with its parameters; returns the result."""

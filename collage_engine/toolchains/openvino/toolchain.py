@@ -17,7 +17,7 @@ from collage_engine.toolchains.openvino import wheel
 from collage_engine.toolchains.openvino.whole_numbers import inexact, rounds_otherwise
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource
-from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain
+from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -30,15 +30,6 @@ if TYPE_CHECKING:
     from collage_engine.records.graph import Node, OperatorNumber
     from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import ToolchainInstance
-
-TYPES = frozenset(
-    (
-        *("bool", "float16", "float32", "bfloat16"),
-        *("int8", "uint8", "int16", "uint16", "int32", "int64"),
-    )
-)
-"""Element types that the CPU plugin computes in, or converts without loss of what models use:
-float16 is computed in float32, int64 in int32 (``whole_numbers.py``)."""
 
 
 class OpenVinoToolchain(OnnxFedToolchain):
@@ -64,7 +55,9 @@ class OpenVinoToolchain(OnnxFedToolchain):
             *("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "Greater", "GreaterOrEqual"),
         )
     )
-    types = TYPES
+    types = ARRAY_TYPES - {"float64", "uint32", "uint64"} | {"bfloat16"}
+    """Element types that the CPU plugin computes in, or converts without loss of what models use:
+    float16 is computed in float32, int64 in int32 (``whole_numbers.py``)."""
     computes_bfloat16 = True
     reads_weight_files = True
 

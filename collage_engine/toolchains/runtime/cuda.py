@@ -7,7 +7,7 @@ import importlib
 import importlib.metadata
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -257,6 +257,37 @@ def device_state(
     )
 
 
+def cuda_source(
+    toolchain: str,
+    main: Path,
+    version: str = "",
+    headers: Sequence[Path] = (),
+    libraries: Sequence[tuple[str, Path]] = (),
+) -> RuntimeSource:
+    """Return the source of a runtime, with CUDA's own runtime and libraries to lie beside it.
+
+    Args:
+        toolchain: The toolchain's name.
+        main: The source.
+        version: The library's version.
+        headers: A header of each library that tells its version, from the folder of all.
+        libraries: The SONAME and the file of each library.
+    """
+    folder, cudart = cuda_runtime()
+    beside = (*libraries, (CUDART, cudart))
+    return RuntimeSource(
+        toolchain=toolchain,
+        main=main,
+        plan_version=1,
+        library_version=version,
+        includes=(*cuda_includes(), *(header.parent for header in headers)),
+        headers=(folder / "cuda_runtime_api.h", *headers),
+        links=tuple(file for _, file in beside),
+        shared=(SHARED,),
+        beside=beside,
+    )
+
+
 class CudaToolchain(CppToolchain):
     """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
@@ -270,6 +301,10 @@ class CudaToolchain(CppToolchain):
     """Distributions that carry its library, the one to install first."""
     library_name: str = ""
     """The library's SONAME; empty: it has none beside its kernels."""
+    version_header: str = ""
+    """The header that states the library's version; empty: there is none."""
+    version_macros: tuple[str, str] = ("", "PATCH")
+    """What the names of its macros begin with, and what that of the third number goes on with."""
     choice: str = ""
     """The name, in a step of its plans, of what its runtime chooses by timing."""
 
@@ -281,28 +316,24 @@ class CudaToolchain(CppToolchain):
         """
         return find_file(self.wheels, self.library_name)
 
-    def runtime_source(self, main: Path, *headers: Path) -> RuntimeSource:
-        """Return the runtime's source, with CUDA's runtime and the library to lie beside it.
+    def version(self) -> str:
+        """Return the version of the library that is installed here."""
+        header = find_file(self.wheels, self.version_header)
+        return version_of(self.wheels, header, *self.version_macros)
 
-        Args:
-            main: The source.
-            headers: A header of each library that tells its version, from the folder of all.
-        """
-        folder, cudart = cuda_runtime()
-        libraries = [(CUDART, cudart)]
-        if self.library_name:
-            libraries.insert(0, (self.library_name, self.library()))
-        return RuntimeSource(
-            toolchain=self.name,
-            main=main,
-            plan_version=1,
-            library_version=self.version(),
-            includes=(*cuda_includes(), *(header.parent for header in headers)),
-            headers=(folder / "cuda_runtime_api.h", *headers),
-            links=tuple(file for _, file in libraries),
-            shared=(SHARED,),
-            beside=tuple(libraries),
-        )
+    def headers(self) -> list[Path]:
+        """Return a header of each library that tells its version, from the folder of all."""
+        return [find_file(self.wheels, self.version_header)] if self.version_header else []
+
+    def runtime_source(self, main: Path) -> RuntimeSource:
+        """Return the runtime's source, with CUDA's runtime and the library to lie beside it."""
+        libraries = [(self.library_name, self.library())] if self.library_name else []
+        return cuda_source(self.name, main, self.version(), self.headers(), libraries)
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """Return the libraries that its runtime links, and the runtime itself."""
+        own = (self.carried(self.library(), self.library_name),) if self.library_name else ()
+        return (*own, cudart_library(self.name), self.own_library())
 
     def probe(self) -> ToolchainState:
         """Implement ``Toolchain.probe``."""

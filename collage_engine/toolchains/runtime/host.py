@@ -10,7 +10,7 @@ from typing import Any
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.toolchains.runtime import builder
-from collage_engine.toolchains.runtime.cuda import CUDART, SHARED, cuda_includes, cuda_runtime
+from collage_engine.toolchains.runtime.cuda import cuda_source
 
 PREFIX = "vm.builtin.collage_host"
 """TVM leaves calls of names that begin so out of CUDA graphs."""
@@ -22,17 +22,7 @@ def source() -> builder.RuntimeSource:
     Raises:
         ToolchainError: CUDA's runtime or its headers are not here.
     """
-    _, cudart = cuda_runtime()
-    return builder.RuntimeSource(
-        toolchain="host",
-        main=Path(__file__).parent / "host_src" / "host_module.cc",
-        plan_version=1,
-        library_version="",
-        includes=cuda_includes(),
-        links=(cudart,),
-        shared=(SHARED,),
-        beside=((CUDART, cudart),),
-    )
+    return cuda_source("host", Path(__file__).parent / "host_src" / "host_module.cc")
 
 
 def library() -> RuntimeLibrary:

@@ -18,9 +18,10 @@ from tvm.ir import Call, Expr
 from collage_engine.kernels.cpu import quantization as compute
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL
 from collage_engine.kernels.cpu.dots.problem import DotProblem
-from collage_engine.kernels.cpu.quantization import IntegerSums, f32
+from collage_engine.kernels.cpu.quantization import IntegerSums
 from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu
+from collage_engine.kernels.tir_builder import f32
 from collage_engine.partition import quantized as table
 from collage_engine.partition.quantized import Quantized
 from collage_engine.partition.quantized_numbers import Numbers, Scaling

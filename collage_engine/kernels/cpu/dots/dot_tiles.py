@@ -33,11 +33,11 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
     bound,
+    in_vectors,
     int64,
     load,
     local,
     loop,
-    pieces,
     seq,
     split_index,
 )
@@ -314,18 +314,15 @@ class Depthwise:
 
         def task(index: Index) -> Stmt:
             n, *lead = split_index(index, spatial)
-            full = problem.co // lanes
             parts = []
             for number, f, w in spans(problem.out[-1], width):
 
                 def columns(j: Index, w: int = w, f: int = f) -> Stmt:
                     column = int64(j) * w + f
-                    rest = pieces(problem.co - full * lanes, lanes)
-                    return seq(
-                        loop(full, lambda v: run(n, lead, column, w, int64(v) * lanes, lanes))
-                        if full
-                        else None,
-                        *(run(n, lead, column, w, full * lanes + s, e) for s, e in rest),
+                    return in_vectors(
+                        problem.co,
+                        lanes,
+                        lambda first, size: run(n, lead, column, w, first, size),
                     )
 
                 parts.append(loop(number, columns))

@@ -158,7 +158,7 @@ def write_squares(
         def applied(c: Index, end: Any) -> Stmt:
             def lane(x: Index) -> Stmt:
                 def put(node: Expr) -> Expr | None:
-                    if isinstance(node, TensorLoad) and same_load(node, access):
+                    if isinstance(node, TensorLoad) and equal(node, access):
                         return load(held, int64(c) * lanes + x)
                     return None
 
@@ -196,7 +196,7 @@ def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
     None where several move, or axes are used otherwise.
     """
     moving = [access for access in loads(value) if _moves(access, axes)]
-    if not moving or any(not same_load(access, moving[0]) for access in moving[1:]):
+    if not moving or any(not equal(access, moving[0]) for access in moving[1:]):
         return None
     if any(used_outside_loads(value, axis) for axis in axes):
         return None
@@ -222,13 +222,6 @@ def _moves(access: TensorLoad, axes: Sequence[Var]) -> bool:
         isinstance(node, Var) and any(node.same_as(axis) for axis in axes)
         for index in access.indices
         for node in walk(index)
-    )
-
-
-def same_load(a: TensorLoad, b: TensorLoad) -> bool:
-    """Tells whether two loads read the same element."""
-    return bool(a.source.same_as(b.source)) and all(
-        p.same_as(q) or equal(p, q) for p, q in zip(a.indices, b.indices, strict=True)
     )
 
 

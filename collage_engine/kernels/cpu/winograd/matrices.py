@@ -81,7 +81,7 @@ class Transforms:
 def transforms(outputs: int) -> Transforms:
     """Return the matrices for so many outputs along an axis, of ``OUTPUTS``."""
     finite = POINTS[: outputs + TAPS - 2]
-    weights = [_product([a - b for b in finite if b != a]) for a in finite]
+    weights = [math.prod(a - b for b in finite if b != a) for a in finite]
     back = [[*(a**k for a in finite), Fraction(int(k == outputs - 1))] for k in range(outputs)]
     kernel = [[a**k / w for k in range(TAPS)] for a, w in zip(finite, weights, strict=True)]
     kernel.append([Fraction(int(k == TAPS - 1)) for k in range(TAPS)])
@@ -98,13 +98,6 @@ def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
     taps = weight.reshape(-1, TAPS * TAPS).astype(np.float64)
     wide: np.ndarray = (taps @ np.kron(kernel, kernel).T).astype(np.float32)
     return wide.reshape(*weight.shape[:2], len(kernel), len(kernel))
-
-
-def _product(values: Sequence[Fraction]) -> Fraction:
-    product = Fraction(1)
-    for value in values:
-        product *= value
-    return product
 
 
 def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:

@@ -66,9 +66,9 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
 
 ACCURACY = 0.04
 """Share by which ``cycles`` is off at most: measured on 37 tiles (see there)."""
-REMAINDER = 1.03
-"""Factor for blocks, bands or tiles of which the last one is not full: it has code of its own.
-Chosen: a tie-breaker, smaller than ``ACCURACY``."""
+REMAINDER = 1 + 3 * ACCURACY / 4
+"""Factor for blocks, bands or tiles of which the last one is not full: it has code of its own. A
+tie-breaker: it is less than the cycles may be off."""
 FLAT_ROWS = 16
 """Most positions in a tile of a run where vectors are multiplied in halves. The positions of a run
 lie far apart in memory; tiles of more were up to 25 % slower on Zen 4, the one kind of processor

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from collage_engine.kernels.cuda.product.plan import SETUP, widest
+from collage_engine.kernels.cuda.product.plan import L2_BYTES, SETUP, widest
 
 MOST_SHARED = 48 << 10
 """Bytes of shared memory that a block may use, which every device allows without opting in (CUDA
@@ -192,9 +192,9 @@ def direct_chosen(shape: DirectProblem, count: int) -> DirectPlan | None:
 _SLICE = 800.0
 """Clock ticks that bringing a slice to shared memory takes, where nothing else on the
 multiprocessor hides them; chosen."""
-_MEMORY = 32.0
+_MEMORY = L2_BYTES / 2
 """Bytes that a multiprocessor reads from memory in a clock tick, since every image is read but
-once; chosen."""
+once: half of what the second-level cache gives."""
 
 
 def _ticks(shape: DirectProblem, plan: DirectPlan, count: int) -> float:

@@ -175,7 +175,7 @@ def chosen(sizes: ProductSizes, math_: str, count: int) -> ProductPlan:
 _LATENCY, SETUP, _LAUNCH = 600.0, 1500.0, 4000.0
 """Clock ticks of a step, of a block besides its steps, and of the second kernel of a split sum,
 which nothing else hides; chosen."""
-_MEMORY = 64.0
+L2_BYTES = 64.0
 """Bytes that a multiprocessor gets from the second-level cache in a clock tick; chosen."""
 _BANKS = 128.0
 """Bytes that a multiprocessor gets from its shared memory in a clock tick: 32 banks of 4 bytes
@@ -198,7 +198,7 @@ def _ticks(sizes: ProductSizes, plan: ProductPlan, count: int) -> float:
     shared = products * item * (rows + columns) / (rows * columns) / _BANKS
     if tile.math == PLAIN:
         shared /= 4  # half of a warp's threads read the same words, the others in fours
-    read = (tile.m + tile.n) * tile.k * item / _MEMORY
+    read = (tile.m + tile.n) * tile.k * item / L2_BYTES
     each = math.ceil(blocks / count)
     resident = min(each, 2048 // tile.threads, (200 << 10) // tile.shared_bytes)
     busy = each * steps * (products / rate + shared + read)
