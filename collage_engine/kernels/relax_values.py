@@ -7,10 +7,16 @@ from typing import Any
 
 import numpy as np
 from tvm import relax, te
-from tvm.ir import Call, Expr, GenericConst, GlobalVar, Tuple, TupleGetItem
+from tvm.ir import Call, Expr, GenericConst, GlobalVar, Op, Tuple, TupleGetItem
 
 ANCHOR = {"op_pattern": 4}
 """PrimFunc attribute: out-elementwise-fusable, whatever the analysis of its blocks would say."""
+
+
+def name_of(value: Any) -> str:
+    """Return the name of the operator that a value calls; empty: it calls none."""
+    is_operator = isinstance(value, Call) and isinstance(value.op, Op)
+    return str(value.op.name) if is_operator else ""
 
 
 def static_shape(e: Expr) -> tuple[int, ...] | None:

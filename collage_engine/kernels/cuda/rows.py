@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from collage_engine.kernels.relax_values import dtype_of, static_shape
+from collage_engine.kernels.relax_values import dtype_of, name_of, static_shape
 from collage_engine.machine.cuda import SHARED_BYTES
 
 ROWS = "collage.rows"
@@ -79,7 +79,7 @@ def _groups(main: relax.Function) -> dict[relax.Var, list[relax.VarBinding]]:
             if users.get(binding.var) and users[binding.var] <= inside:
                 inside.add(binding.var)
                 group.insert(0, binding)
-        names = {_name(each) for each in group}
+        names = {name_of(each.value) for each in group}
         if (len(group) > 1 or SOFTMAX in names) and names & REDUCTIONS and _fits_block(group):
             groups[last.var] = group
             taken |= {binding.var for binding in group}
@@ -92,15 +92,9 @@ def _fits_block(group: list[relax.VarBinding]) -> bool:
     return len(group) * columns * BYTES <= SHARED_BYTES
 
 
-def _name(binding: relax.VarBinding) -> str:
-    value = binding.value
-    is_operator = isinstance(value, relax.Call) and isinstance(value.op, tvm.ir.Op)
-    return str(value.op.name) if is_operator else ""
-
-
 def _rows_of(binding: relax.VarBinding) -> tuple[int, ...] | None:
     """Return the rows on which an operator works one by one; None: it does not."""
-    name, shape = _name(binding), None
+    name, shape = name_of(binding.value), None
     if name in ELEMENTWISE or name in REDUCTIONS:
         shape = static_shape(binding.value)
     if not shape or len(shape) < 2:
@@ -138,7 +132,7 @@ class _Outliner(PyExprMutator):  # type: ignore[misc,unused-ignore]
             super().visit_var_binding_(binding)
             return
         function, arguments = _function_of(group)
-        reductions = [name for each in group if (name := _name(each)) in REDUCTIONS]
+        reductions = [name for each in group if (name := name_of(each.value)) in REDUCTIONS]
         name = f"{reductions[-1].rpartition('.')[2]}{ROWS_NAME}"
         variable = self.builder_.add_func(function, name)
         call = relax.Call(variable, [self.visit_expr(argument) for argument in arguments])
@@ -176,7 +170,7 @@ def _function_of(group: list[relax.VarBinding]) -> tuple[relax.Function, list[An
         call = binding.value
         arguments_ = [lifted(arg, call) for arg in call.args]
         dtype = dtype_of(call)
-        is_narrow = _name(binding) == SOFTMAX and dtype != "float32"
+        is_narrow = name_of(binding.value) == SOFTMAX and dtype != "float32"
         if is_narrow:  # sums of half precision would be rounded at each step
             arguments_ = [bound(relax.op.astype(arguments_[0], "float32"))]
         value = relax.BlockBuilder().normalize(relax.Call(call.op, arguments_, call.attrs))

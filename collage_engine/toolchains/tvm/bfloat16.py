@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call, Tuple, TupleGetItem
+from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
@@ -32,6 +32,7 @@ from collage_engine.kernels.relax_values import (
     const,
     constant_of,
     dtype_of,
+    name_of,
     static_shape,
 )
 from collage_engine.kernels.scheduler import RULES, decide
@@ -39,7 +40,7 @@ from collage_engine.kernels.target import Cpu
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.precision import PRODUCTS
-from collage_engine.toolchains.tvm.channels_last import is_convolution, name_of
+from collage_engine.toolchains.tvm.channels_last import is_convolution
 from collage_engine.toolchains.tvm.transposed import sub_pixels
 
 
@@ -77,11 +78,11 @@ def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]
             if name in PRODUCTS:
                 good = position not in full and _reads_halves(value, cpu)
                 position += 1
-            for used in _variables(value):
+            for used in relax.analysis.free_vars(value):
                 readers[used] = readers.get(used, True) and good
                 if name in PRODUCTS:
                     multiplied.add(used)
-    for used in _variables(function.body.body):
+    for used in relax.analysis.free_vars(function.body.body):
         readers[used] = False
     return {
         used
@@ -92,17 +93,6 @@ def _large(function: relax.Function, full: frozenset[int], cpu: Cpu) -> set[Any]
         and dtype_of(used) == "float32"
         and 4 * prod(static_shape(used) or (0,)) > cpu.l2_bytes
     }
-
-
-def _variables(e: Any) -> list[relax.Var]:
-    """Return the values that an expression of a binding reads."""
-    if isinstance(e, relax.Var):
-        return [e]
-    if isinstance(e, Call):
-        return [v for argument in e.args for v in _variables(argument)]
-    if isinstance(e, Tuple):
-        return [v for field in e.fields for v in _variables(field)]
-    return _variables(e.tuple_value) if isinstance(e, TupleGetItem) else []
 
 
 def _reads_halves(call: Call, cpu: Cpu) -> bool:

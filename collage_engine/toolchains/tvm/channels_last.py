@@ -15,9 +15,15 @@ from typing import Any
 import numpy as np
 import tvm
 from tvm import relax
-from tvm.ir import Call, Expr, GenericConst, Op, Tuple, TupleGetItem, make_node
+from tvm.ir import Call, Expr, GenericConst, Tuple, TupleGetItem, make_node
 
-from collage_engine.kernels.relax_values import constant_of, dtype_of, static_shape, with_variables
+from collage_engine.kernels.relax_values import (
+    constant_of,
+    dtype_of,
+    name_of,
+    static_shape,
+    with_variables,
+)
 from collage_engine.records.format import NHWC, TO_LOGICAL, TO_STORED
 from collage_engine.toolchains.tvm.kernel_nodes import NamingBuilder
 from collage_engine.toolchains.tvm.transposed import emit, sub_pixels
@@ -57,11 +63,6 @@ class Plain:
     """A handler's result that is a plain value, read from one channels last."""
 
     value: Expr
-
-
-def name_of(call: Expr) -> str:
-    """Return a call's operator by name; empty for other expressions."""
-    return str(call.op.name) if isinstance(call, Call) and isinstance(call.op, Op) else ""
 
 
 def is_convolution(value: Expr) -> bool:

@@ -139,14 +139,7 @@ def _bindings(function: relax.Function) -> Iterator[tuple[str, Any]]:
 
 def _variables(value: Any) -> list[str]:
     """Return the names of the variables that a value is made of."""
-    if isinstance(value, relax.Var):
-        return [str(value.name)]
-    if isinstance(value, TupleGetItem):
-        return _variables(value.tuple_value)
-    parts: Any = value.fields if isinstance(value, Tuple) else ()
-    if isinstance(value, Call):
-        parts = value.args
-    return [name for part in parts for name in _variables(part)]
+    return [str(variable.name) for variable in relax.analysis.free_vars(value)]
 
 
 def _callee(value: Any) -> Any:

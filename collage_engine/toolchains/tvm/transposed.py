@@ -22,6 +22,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from collage_engine.kernels.relax_values import (
     const,
     float_operands,
+    name_of,
     static_shape,
 )
 
@@ -60,7 +61,7 @@ def sub_pixels(call: Any, *, last: bool) -> SubPixels | None:
     Returns:
         None where it is not so written (groups, dilation, a weight that is no constant).
     """
-    axes = SPATIAL.get(str(getattr(getattr(call, "op", None), "name", "")))
+    axes = SPATIAL.get(name_of(call))
     if axes is None:
         return None
     operands = float_operands(call)
@@ -155,7 +156,7 @@ def rewritten(module: tvm.IRModule) -> tvm.IRModule:
     """Return the module with ``main``'s transposed convolutions as ordinary ones, plain layout."""
     main = module.get_global_var("main")
     if not any(
-        str(getattr(getattr(binding.value, "op", None), "name", "")) in SPATIAL
+        name_of(binding.value) in SPATIAL
         for block in module["main"].body.blocks
         for binding in block.bindings
     ):

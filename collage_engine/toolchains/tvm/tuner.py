@@ -6,16 +6,14 @@ import logging
 import math
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
+from collage_engine.kernels.choices import Choices, read_table, using, write_table
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-
-if TYPE_CHECKING:
-    from collage_engine.kernels.choices import Choices
 
 _log = logging.getLogger(__name__)
 
@@ -29,7 +27,6 @@ class TvmTuner:
         Raises:
             ToolchainError: The candidate cannot be lowered.
         """
-        from collage_engine.kernels.choices import Choices, using
         from collage_engine.toolchains.tvm.lowering import lower_function
 
         try:
@@ -43,8 +40,6 @@ class TvmTuner:
 
     def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
         """Write a table of choices where instances find it; the hash that names it."""
-        from collage_engine.kernels.choices import write_table
-
         return write_table(table)
 
     def kept(self, digest: str) -> dict[str, dict[str, Any]]:
@@ -53,8 +48,6 @@ class TvmTuner:
         Raises:
             ToolchainError: The table is gone.
         """
-        from collage_engine.kernels.choices import read_table
-
         return {workload: dict(choice) for workload, choice in read_table(digest).items()}
 
     def tune(
