@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import numpy as np
 import onnx
@@ -84,7 +85,11 @@ def quantize(model: ModelProto, seed: int = 0, signed: bool = False) -> ModelPro
         return step, int(np.clip(np.round(-low / step), 0, 255))
 
     def dequantized(name: str, *inputs: str, output: str = "", **attributes: int) -> str:
-        more = {"outputs": [output or f"{name}_dq"], "name": f"{name}_dequantize", **attributes}
+        more: Any = {
+            "outputs": [output or f"{name}_dq"],
+            "name": f"{name}_dequantize",
+            **attributes,
+        }
         return net.op("DequantizeLinear", *inputs, **more)
 
     def rounded(value: str, source: str) -> None:
@@ -164,7 +169,7 @@ def quantized_weight(
     values = np.random.default_rng(seed).integers(-7, 8, (rows, columns)).astype(np.float32)
     net.weights.append(helper.make_tensor("w", element, [rows, columns], values.ravel()))
     scale = net.const(np.full(columns if per_channel else (), 0.1, np.float32))
-    axis = {"axis": 1} if per_channel else {}
+    axis: Any = {"axis": 1} if per_channel else {}
     floats = net.op("DequantizeLinear", "w", scale, name="weight", **axis)
     net.output(net.op("Relu", net.op("MatMul", x, floats, name="product")), shape=[4, columns])
     model = net.model(check=False)
