@@ -128,7 +128,11 @@ def build_cover(
     ]
     order = execution_order(functions)
     functions = [
-        replace(functions[position], symbol=f"p{k}_{cover[position].instance.toolchain}")
+        replace(
+            functions[position],
+            symbol=f"p{k}_{cover[position].instance.toolchain}",
+            only_saved=True,
+        )
         for k, position in enumerate(order)
     ]
     constants = [_constants(function) for function in functions]

@@ -120,6 +120,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
         plan: dict[str, Any] = {
             "precision": function.instance.option("precision", "f32"),
             "largest": self.largest_inputs(function),
+            **({"only_saved": True} if function.only_saved else {}),
         }
         if any(map(is_mapped, model.graph.initializer)):
             name = f"weights-{uuid.uuid4().hex[:16]}.bin"

@@ -351,9 +351,15 @@ def find_in_wheel(package: str, name: str, folder: str = "") -> Path:
         ToolchainError: The distribution is not installed, or lacks the file.
     """
     wheel_version(package)
-    for file in importlib.metadata.files(package) or []:
+    for file in _files(package):
         if file.name == name and file.parent.as_posix().endswith(folder):
             path = Path(str(file.locate())).resolve()
             if path.exists():
                 return path
     raise ToolchainError(f"the package {package} carries no {name}")
+
+
+@cache
+def _files(package: str) -> tuple[importlib.metadata.PackagePath, ...]:
+    """Return the files of an installed distribution, thousands of some, whose list takes 50 ms."""
+    return tuple(importlib.metadata.files(package) or ())

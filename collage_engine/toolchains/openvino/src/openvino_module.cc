@@ -44,20 +44,19 @@ class OvModule : public PlanModule {
  public:
   OvModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
       : PlanModule(symbol, plan_text), held_(model) {
-    json::Object plan = ParseObject(plan_text, "the plan");
-    threads_ = Get<int64_t>(plan, "threads");
-    spin_ = Get<bool>(plan, "spin");
-    precision_ = GetString(plan, "precision");
-    largest_ = GetInts(plan, "largest");
-    files_.Open(plan);
-    Open(plan);
-    held_.Forget();
-    files_.Forget();
-    TrimHeap(held_.size() + (files_.count() != 0 ? files_.sizes()[0] : 0));
+    plan_ = ParseObject(plan_text, "the plan");
+    threads_ = Get<int64_t>(plan_, "threads");
+    spin_ = Get<bool>(plan_, "spin");
+    precision_ = GetString(plan_, "precision");
+    largest_ = GetInts(plan_, "largest");
+    files_.Open(plan_);
+    // What is only built to be saved is compiled by the process that loads it.
+    if (!model.owner || !Has(plan_, "only_saved")) Open();
   }
 
  protected:
   void Execute() final {
+    if (request_.get() == nullptr) Open();
     const std::vector<void*>& data = pointers();
     for (size_t i = 0; i < largest_.size(); ++i) {
       if (largest_[i] == 0) continue;
@@ -125,8 +124,8 @@ class OvModule : public PlanModule {
                               << " only (place the model with --inputs that hold such numbers)";
   }
 
-  void Open(const json::Object& plan) {
-    size_t xml_bytes = static_cast<size_t>(Get<int64_t>(plan, "xml_bytes"));
+  void Open() {
+    size_t xml_bytes = static_cast<size_t>(Get<int64_t>(plan_, "xml_bytes"));
     if (xml_bytes > held_.size()) TVM_FFI_THROW(ValueError) << symbol() << ": the model is cut off";
     const char* xml = held_.data() + (held_.size() - xml_bytes);
     bool in_file = files_.count() != 0;
@@ -151,6 +150,9 @@ class OvModule : public PlanModule {
     for (size_t i = 0; i < outputs().size(); ++i) {
       arguments_.emplace_back(outputs()[i], i, ov_infer_request_set_output_tensor_by_index);
     }
+    held_.Forget();
+    files_.Forget();
+    TrimHeap(held_.size() + (files_.count() != 0 ? files_.sizes()[0] : 0));
   }
 
   void Compile(const ov_model_t* model) {
@@ -181,6 +183,7 @@ class OvModule : public PlanModule {
   HeldBytes held_;  // like the files it outlives the compiled model, whose constants point into it
   OvCompiledModel compiled_;
   OvRequest request_;
+  json::Object plan_;
   std::deque<Argument> arguments_;
   int64_t threads_ = 1;
   bool spin_ = false;
