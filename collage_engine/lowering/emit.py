@@ -75,6 +75,8 @@ class CompiledParts:
         self._prefix = prefix
         self._lowered: dict[int, tuple[Any, dict[Any, Any]]] = {}
         """Modules of what a toolchain lowered to TIR, and the new variable of each kernel."""
+        self._kernels: dict[Any, Any] = {}
+        """The variable of each PrimFunc that was added."""
         self._nodes: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
         """The operators of each call of these, in order, as far as the toolchain says so."""
 
@@ -155,9 +157,15 @@ class CompiledParts:
         added = {}
         for var, func in lowered.functions.items():
             if isinstance(func, PrimFunc):
-                # Its symbol would make equal kernels differ; the build attaches a fresh one.
-                bare = func.without_attr("global_symbol") if "global_symbol" in func.attrs else func
-                added[var] = self._builder.add_func(bare, self._prefix + var.name_hint)
+                # Most equal kernels are one object (``scheduler.kernel_for``); the builder, which
+                # compares others, hashes each whole.
+                if func not in self._kernels:
+                    # Its symbol would make equal kernels differ; the build attaches a fresh one.
+                    has_symbol = "global_symbol" in func.attrs
+                    bare = func.without_attr("global_symbol") if has_symbol else func
+                    name = self._prefix + var.name_hint
+                    self._kernels[func] = self._builder.add_func(bare, name)
+                added[var] = self._kernels[func]
             elif not (isinstance(func, relax.Function) and var.name_hint == "main"):
                 name = function.instance.toolchain
                 raise ToolchainError(f"{function.symbol}: {name} left {var.name_hint} unlowered")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
+import tvm
+import tvm_ffi
 from tvm import relax, te, tirx, topi
-from tvm.ir import Call, Expr, Op
+from tvm.ir import Call, Expr, Op, Tuple
 from tvm.ir.prim import expr as prim
 
 from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
@@ -23,6 +26,7 @@ from collage_engine.kernels.relax_values import (
     static_shape,
     widened,
 )
+from collage_engine.kernels.rule import Decision
 from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import Index
@@ -115,14 +119,8 @@ def legalize_convolution(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> E
     if description is None or decision is None:
         return None
     problem, weight = description
-    dtype = dtype_of(call)
-    return builder.call_te(
-        lambda x, w: narrowed(decision.reference(widened(x), w), dtype),
-        call.args[0],
-        const(decision.pack(cpu, weight)),
-        primfunc_name_hint=f"conv{problem.dims}d",
-        primfunc_attrs=ANCHOR,
-    )
+    operands = call.args[0], const(decision.pack(cpu, weight))
+    return _written(builder, call, decision, operands, f"conv{problem.dims}d")
 
 
 def legalize_product(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr | None:
@@ -151,13 +149,27 @@ def legalize_product(builder: relax.BlockBuilder, call: Call, cpu: Cpu) -> Expr 
         return None
     if array is not None:
         right = const(decision.pack(cpu, array))
-    return builder.call_te(
-        lambda x, y: narrowed(decision.reference(widened(x), widened(y)), dtype),
-        left,
-        right,
-        primfunc_name_hint="matmul",
-        primfunc_attrs=ANCHOR,
-    )
+    return _written(builder, call, decision, (left, right), "matmul")
+
+
+def _written(
+    builder: relax.BlockBuilder,
+    call: Call,
+    decision: Decision[Any, Any],
+    operands: tuple[Expr, Expr],
+    name: str,
+) -> Expr:
+    """Return a product as the computation that a rule writes."""
+    dtype = dtype_of(call)
+
+    def reference(x: te.Tensor, y: te.Tensor) -> te.Tensor:
+        return narrowed(decision.reference(widened(x), widened(y)), dtype)
+
+    def make() -> Expr:
+        return builder.call_te(reference, *operands, primfunc_name_hint=name, primfunc_attrs=ANCHOR)
+
+    shapes = tuple((static_shape(each), dtype_of(each)) for each in operands)
+    return _made_once(builder, (name, decision, dtype, shapes), operands, make)
 
 
 Legalize = Callable[[Any, Call], Expr]
@@ -165,7 +177,72 @@ Legalize = Callable[[Any, Call], Expr]
 
 def default(builder: relax.BlockBuilder, call: Call) -> Expr:
     """Legalises a call as TVM itself does."""
-    return call.op.get_attr("FLegalize")(builder, call)
+    operands = tuple(call.args)
+    return _made_once(
+        builder, _key(call), operands, lambda: call.op.get_attr("FLegalize")(builder, call)
+    )
+
+
+def _key(call: Call) -> object | None:
+    """Return what decides about TVM's PrimFunc for a call; None: more than is looked at here."""
+    parts: list[object] = [call.op.name, call.attrs and tvm_ffi.structural_hash(call.attrs)]
+    for operand in call.args:
+        if isinstance(operand, relax.ShapeExpr):
+            parts.append(str(operand))
+            continue
+        shape, array = static_shape(operand), constant_of(operand)
+        if shape is None:
+            return None
+        # A scalar becomes a number in the PrimFunc.
+        value = array.tobytes() if array is not None and array.ndim == 0 else None
+        parts.append((shape, dtype_of(operand), array is None, value))
+    return tuple(parts)
+
+
+MOST_MADE = 4096
+"""PrimFuncs that are kept for equal calls, at most; chosen: a model has some hundred different
+ones, and one takes some 10 kB."""
+_made: dict[object, tuple[tirx.PrimFunc, str, list[int], Any, Any]] = {}
+"""PrimFuncs by what decides about them, with their names, the positions of the operands that they
+take, and attributes and types of their calls."""
+
+
+def _made_once(
+    builder: relax.BlockBuilder,
+    key: object | None,
+    operands: Sequence[Expr],
+    make: Callable[[], Expr],
+) -> Expr:
+    """Return a call of a PrimFunc, which takes a millisecond to make and is kept for equal calls.
+
+    Args:
+        builder: The builder of the module that calls it.
+        key: What decides about the PrimFunc, beside the values of scalars, which are in it; None:
+            it is not known.
+        operands: What the call takes.
+        make: Makes the PrimFunc and returns its call.
+    """
+    kept = _made.get(key) if key is not None else None
+    if kept is not None:
+        function, name, positions, attributes, types = kept
+        taken = Tuple([operands[k] for k in positions])
+        return Call(CALL_TIR, [builder.add_func(function, name), taken], attributes, types)
+    call = make()
+    if key is None or not isinstance(call, Call) or call.op != CALL_TIR or len(call.args) != 2:
+        return call
+    fields = list(call.args[1].fields)
+    positions = [k for f in fields for k, e in enumerate(operands) if e.same_as(f)]
+    inside = {k for k, e in enumerate(operands) if getattr(constant_of(e), "ndim", 0)}
+    if len(positions) == len(fields) and inside <= {*positions}:
+        if len(_made) >= MOST_MADE:
+            _made.clear()
+        callee = call.args[0]
+        name = str(callee.name_hint).rstrip("0123456789")
+        _made[key] = builder.get()[callee], name, positions, call.attrs, call.ty_args
+    return call
+
+
+CALL_TIR = Op.get("relax.call_tir")
 
 
 def _sign(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
@@ -207,11 +284,9 @@ def _position(builder: relax.BlockBuilder, call: Call, _: Cpu) -> Expr:
     return builder.call_te(position, *call.args, primfunc_name_hint=call.op.name.split(".")[1])
 
 
-def table(cpu: Cpu) -> dict[str, Legalize]:
-    """Return the legalisations by operator name, for ``relax.transform.LegalizeOps``.
-
-    A call that ours does not take is legalised by TVM's own.
-    """
+@cache
+def legalization(cpu: Cpu) -> tvm.transform.Pass:
+    """Return TVM's pass with our legalisations, which falls back to TVM's own."""
     own: dict[str, Any] = {
         "relax.nn.conv1d": legalize_convolution,
         "relax.nn.conv2d": legalize_convolution,
@@ -233,6 +308,8 @@ def table(cpu: Cpu) -> dict[str, Legalize]:
 
         return legalize
 
-    for name in own:
-        Op.get(name)
-    return {name: bind(function) for name, function in own.items()}
+    by_name: dict[str, Legalize] = {
+        name: default for name in Op.list_op_names() if Op.get(name).has_attr("FLegalize")
+    }
+    by_name |= {name: bind(function) for name, function in own.items()}
+    return relax.transform.LegalizeOps(by_name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import tvm
 from tvm import relax, te, tirx, topi
 
-from collage_engine.kernels.cpu.legalization import table
+from collage_engine.kernels.cpu.legalization import legalization
 from collage_engine.kernels.scheduler import Kernel, kernel_for
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_type
@@ -40,7 +40,7 @@ def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
 
     Its attribute ``KERNEL_NODES`` says which nodes of the graph each of the calls computes.
     """
-    legal = relax.transform.LegalizeOps(table(cpu))(module)
+    legal = legalization(cpu)(module)
     groups = tvm.transform.Sequential(
         [relax.transform.AnnotateTIROpPattern(), relax.transform.FuseOps()]
     )(legal)
