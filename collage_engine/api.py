@@ -617,13 +617,16 @@ class Session:
             )
         )
 
-    def export_operator(self, model: str | Path, out: str | Path, run: str = "last") -> Path:
+    def export_operator(
+        self, model: str | Path, out: str | Path, run: str = "last", *, others: bool | None = None
+    ) -> Path:
         """Write a run's placement as an artifact, and as one operator of ONNX Runtime that runs it.
 
         Args:
             model: The ONNX file of one operator to write.
             out: The artifact's folder; it must be new, empty or an artifact.
             run: Id, name or number of the run.
+            others: As for ``export_shapes``, whose artifact it is then; None: that of one run.
 
         Returns:
             The library in the folder, for ``SessionOptions.register_custom_ops_library``.
@@ -640,7 +643,10 @@ class Session:
             check_writable(model)
         except OSError as error:
             raise UsageError(f"cannot write {model}: {error.strerror}") from error
-        self.export(folder, run)
+        if others is None:
+            self.export(folder, run)
+        else:
+            self.export_shapes(folder, others=others)
         return embed(folder, model)
 
     def export_shapes(self, out: str | Path, *, others: bool = False) -> None:

@@ -38,11 +38,15 @@ SamplePlaces = Mapping[str, tuple[int, int]]
 """Where values begin in a sample's file, and how many bytes they are, by name: the loader in C++
 reads them there."""
 LOADERS = Path(__file__).resolve().parent / "loader"
+ORT_SOURCES = LOADERS.parents[1] / "toolchains/onnxruntime/src"
+"""Folder of the headers that speak to ONNX Runtime's C API."""
 LOADER_FILES = (
     LOADERS / "run_artifact.py",
     LOADERS / "run_artifact.cc",
     LOADERS / "artifact.h",
     LOADERS / "check_files.h",
+    ORT_SOURCES / "ort_api.h",
+    ORT_SOURCES / "ort_slots.h",
     LOADERS.parents[1] / "patch.py",
 )
 """What every artifact carries in its folder ``loader``."""

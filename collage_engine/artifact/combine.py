@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
-from collage_engine.artifact.loader.run_artifact import MANIFEST, sha256
+from collage_engine.artifact.loader.run_artifact import MANIFEST, elements_of, sha256, shapes_of
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.artifact.own_file import OwnFile
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
@@ -63,7 +64,9 @@ def combine_artifacts(
     if own is not None:
         for entry, manifest, us in zip(entries, manifests, own.times.known_us, strict=True):
             placed_us = manifest["placement"]["measured_us"]
-            entry.update({"us": placed_us, "others_us": us} if placed_us else {})
+            if placed_us:  # taking the own file's time to follow the number of elements
+                elements = elements_of(shapes_of(entry))
+                entry["pays_from"] = math.ceil(placed_us / us * elements)
     padded, not_padded = padding_of(entries, padding)
     of_own: dict[str, dict[str, Any]] = {}
 
@@ -89,7 +92,18 @@ def combine_artifacts(
         shared = _shared(manifests)
         shared |= {"padding": padded, "not_padded": not_padded}
         if own is not None:
-            shared["others"] = own.put_into(folder, of_own)
+
+            def put(source: Path, name: str, licence: str) -> None:
+                digest, place = sha256(source), folder / name
+                if digest in stored:
+                    _link(stored[digest], place)
+                else:
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copyfile(source, place)
+                size = source.stat().st_size
+                of_own[name] = {"sha256": digest, "bytes": size, "licence": licence}
+
+            shared["others"] = own.put_into(put)
         write_manifest(folder, shared | {"entries": entries, "files": files | of_own})
 
     put_artifact(out, fill)

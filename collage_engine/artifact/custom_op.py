@@ -1,23 +1,23 @@
 """Offers an artifact as one operator of ONNX Runtime: a model of one node, and its library.
 
 The library (``loader/custom_op.cc``) lies in the artifact's folder, beside copies of TVM's runtime
-libraries, and finds the artifact there. The model's node names the artifact by the hash of its
-module; the file may lie anywhere.
+libraries, and finds the artifact there. The model's node names the artifact by a hash of its
+files' hashes; the ONNX file may lie anywhere.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.artifact.artifact import LOADERS, write_manifest
-from collage_engine.artifact.loader.run_artifact import numpy_dtype, sha256
+from collage_engine.artifact.artifact import LOADERS, ORT_SOURCES, write_manifest
+from collage_engine.artifact.loader.run_artifact import Value, numpy_dtype, sha256, values_of
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.support.errors import UsageError
 from collage_engine.support.files import write_atomically
-from collage_engine.toolchains import onnxruntime
 from collage_engine.toolchains.runtime import builder
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 LIBRARY = "libcollage_custom_op.so"
 """Name of the library in the artifact's folder."""
-ORT_SOURCES = Path(onnxruntime.__file__).resolve().parent / "src"
-"""Folder of the header with the positions in ONNX Runtime's table of functions."""
 DOMAIN = "collage"
 """Domain of the operator."""
 TVM_LIBRARIES = ("libtvm_ffi.so", "libtvm_runtime.so")
@@ -41,16 +39,15 @@ def check_embeddable(artifact: Path) -> None:
         UsageError: It cannot; the sentence says why.
     """
     manifest = read_manifest(artifact)
-    values = [*manifest.get("inputs", ()), *manifest.get("outputs", ())]
     reason = None
-    if "entries" in manifest:
-        reason = "it is for several shapes: export one of them with --dim"
-    elif manifest["device"] != "cpu":
+    if manifest["device"] != "cpu":
         reason = "its partitions run on a device, and the operator takes values of the processor"
-    elif manifest.get("requires"):
-        reason = manifest["requires"][0]["reason"]
-    elif any(value["dtype"] == "string" for value in values):
-        reason = "it takes or gives texts, which the loader in Python takes only"
+    for entry in manifest.get("entries", [{"folder": ""}]):
+        about = read_manifest(artifact / entry["folder"])
+        if about.get("requires"):
+            reason = about["requires"][0]["reason"]
+        elif any(value["dtype"] == "string" for value in (*about["inputs"], *about["outputs"])):
+            reason = "it takes or gives texts, which the loader in Python takes only"
     if reason is not None:
         raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
 
@@ -81,6 +78,8 @@ def embed(artifact: Path, model: Path) -> Path:
             "bytes": (artifact / name).stat().st_size,
             "licence": "Apache-2.0",
         }
+    contents = json.dumps(manifest["files"], sort_keys=True)
+    manifest["operator"] = f"Placement_{hashlib.sha256(contents.encode()).hexdigest()[:12]}"
     write_manifest(artifact, manifest)
     write_atomically(model, _model(manifest).SerializeToString())
     return artifact / LIBRARY
@@ -109,17 +108,18 @@ def _model(manifest: dict[str, Any]) -> onnx.ModelProto:
     """Return the model of one node with an artifact's inputs and outputs."""
     from onnx import helper
 
-    def value(about: dict[str, Any]) -> onnx.ValueInfoProto:
-        dtype = numpy_dtype(about["dtype"])
-        shape = about["shape"]
-        sizes = None if shape is None else [None if size < 0 else size for size in shape]
-        return helper.make_tensor_value_info(
-            about["name"], helper.np_dtype_to_tensor_dtype(dtype), sizes
-        )
+    # Sizes by their names in the model's file, where more than one shape is taken.
+    sizes = manifest["model"]["sizes"] if "entries" in manifest else {}
 
-    inputs, outputs = ([value(each) for each in manifest[of]] for of in ("inputs", "outputs"))
+    def value(about: Value) -> onnx.ValueInfoProto:
+        dtype = helper.np_dtype_to_tensor_dtype(numpy_dtype(about.dtype))
+        shape = sizes.get(about.name, about.shape)
+        return helper.make_tensor_value_info(about.name, dtype, shape)
+
+    inputs = [value(about) for about in values_of(manifest, "inputs")]
+    outputs = [value(about) for about in values_of(manifest, "outputs")]
     node = helper.make_node(
-        f"Placement_{manifest['files'][MODULE_FILE]['sha256'][:12]}",
+        manifest["operator"],
         [input_.name for input_ in inputs],
         [output.name for output in outputs],
         name="placement",

@@ -6,12 +6,11 @@ set, above all at a size that the runtime has not met before.
 
 from __future__ import annotations
 
-import shutil
+import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -22,8 +21,15 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.machine.worker import call_in_child
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
-from collage_engine.support.errors import ArtifactError, CollageError, last_line, one_sentence
+from collage_engine.support.errors import (
+    ArtifactError,
+    CollageError,
+    ToolchainError,
+    last_line,
+    one_sentence,
+)
 from collage_engine.support.time_limits import JOB_S
+from collage_engine.toolchains.registry import get
 
 FOLDER = "own"
 """Folder of an artifact in which the file lies, with the weights that lay beside it."""
@@ -58,12 +64,11 @@ class OwnFile:
     runtime: str
     times: OwnFileTimes
 
-    def put_into(self, folder: Path, files: dict[str, dict[str, Any]]) -> dict[str, str]:
-        """Copy it into an artifact's folder.
+    def put_into(self, put: Callable[[Path, str, str], None]) -> dict[str, str]:
+        """Copy it into an artifact, with the library by which the loader in C++ runs it.
 
         Args:
-            folder: The artifact.
-            files: Is given what the manifest says of the files.
+            put: Copies a file to a name in the artifact; the last argument is its licence.
 
         Returns:
             What the manifest says of it.
@@ -77,15 +82,13 @@ class OwnFile:
             if entry.key == "location"
         }
         for location in (self.path.name, *sorted(beside)):
-            place = folder / FOLDER / location
-            place.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(self.path.parent / location, place)
-            files[f"{FOLDER}/{location}"] = {
-                "sha256": loader.sha256(place),
-                "bytes": place.stat().st_size,
-                "licence": "the model's own",
-            }
-        return {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
+            put(self.path.parent / location, f"{FOLDER}/{location}", "the model's own")
+        about = {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
+        with contextlib.suppress(ToolchainError):  # it is not installed: the system's is taken
+            (library, *_) = get("onnxruntime").runtime_libraries()
+            about["library"] = f"{FOLDER}/{library.name}"
+            put(Path(library.file), about["library"], library.licence)
+        return about
 
 
 def fastest(path: Path, artifacts: Sequence[Path], menu: Collection[str]) -> OwnFile:

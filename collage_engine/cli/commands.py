@@ -340,13 +340,12 @@ def _export(options: argparse.Namespace) -> int:
         is_one = not session.shapes or options.dim
         if options.others and (is_one or not out):
             raise UsageError("--others is of several shapes: one is exported")
-        if not is_one and (options.run or options.annotated or options.operator):
-            raise UsageError(
-                "--run, --annotated and --onnxruntime are of one shape: say with --dim of which one"
-            )
+        if not is_one and (options.run or options.annotated):
+            raise UsageError("--run and --annotated are of one shape: say with --dim of which one")
         settings = session.annotate(options.annotated, run) if options.annotated else ""
         if options.operator:
-            library = session.export_operator(options.operator, out, run)
+            others = None if is_one else options.others
+            library = session.export_operator(options.operator, out, run, others=others)
         elif out and is_one:
             session.export(out, run)
         elif out:

@@ -9,7 +9,12 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from collage_engine.artifact.artifact import LOADERS, ArtifactContents, write_artifact
+from collage_engine.artifact.artifact import (
+    LOADERS,
+    ORT_SOURCES,
+    ArtifactContents,
+    write_artifact,
+)
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.reference import original_outputs
@@ -67,10 +72,13 @@ def artifact_maker(
     return make
 
 
-def compile_loader() -> Path:
+def compile_loader(source: Path = LOADER) -> Path:
     """Compile the C++ loader as its user would, by the wheels' headers and libraries.
 
     It is kept beside the compiled runtimes, so that equal sources are compiled once.
+
+    Args:
+        source: Another program than that of the loader, which includes its headers.
 
     Returns:
         The program.
@@ -87,7 +95,9 @@ def compile_loader() -> Path:
         "-std=c++17",
         "-O1",
         *flags.stdout.split(),
-        str(LOADER),
+        f"-I{LOADERS}",
+        f"-I{ORT_SOURCES}",
+        str(source),
         "-Wl,--no-as-needed",
         f"-L{tvm_lib}",
         "-ltvm_runtime",
@@ -97,8 +107,9 @@ def compile_loader() -> Path:
         f"-Wl,-rpath,{ffi_lib}",
     ]
     digest = hashlib.sha256(repr(command).encode())
-    for source in sorted(path for path in LOADERS.iterdir() if path.suffix in (".cc", ".h")):
-        digest.update(source.read_bytes())
+    headers = [*LOADERS.glob("*.h"), *ORT_SOURCES.glob("*.h")]
+    for file in (source, *sorted(headers)):
+        digest.update(file.read_bytes())
     folder = build_folder()
     folder.mkdir(parents=True, exist_ok=True)
     out = folder / f"tests-run_artifact-{digest.hexdigest()[:16]}"

@@ -65,10 +65,10 @@ def test_with_padding_the_smallest_larger_entry_is_picked():
 
 
 def test_inputs_are_not_padded_where_the_models_own_file_takes_less():
-    timed = [ENTRIES[0], {**ENTRIES[1], "us": 40.0, "others_us": 60.0}]
-    assert e.pick(timed, both(3, 64), PADDING, others=True) == (1, {"batch": 3})  # 45 of 60
+    timed = [ENTRIES[0], {**ENTRIES[1], "pays_from": 3 * 2 * 64}]
+    assert e.pick(timed, both(3, 64), PADDING, others=True) == (1, {"batch": 3})
     with pytest.raises(ValueError, match="no entry"):
-        e.pick(timed, both(2, 64), PADDING, others=True)  # 30 of 60
+        e.pick(timed, both(2, 64), PADDING, others=True)
     assert e.pick(timed, both(2, 64), PADDING) == (1, {"batch": 2})
     assert e.pick(timed, both(4, 64), PADDING, others=True) == (1, {})
 

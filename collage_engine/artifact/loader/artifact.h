@@ -1,14 +1,12 @@
-// An artifact for programs in C++: its files are checked, its module is loaded and called.
+// An artifact for programs in C++: its files are checked, its modules are loaded and called.
 //
-// Needs TVM's runtime and tvm-ffi only. run_artifact.cc beside this file says how to link them, and
-// uses all of it. A program of its own does so:
+// Needs TVM's runtime and tvm-ffi only. run_artifact.cc beside this file says how to link them. A program of its own
+// does so:
 //
-//   const json::Object manifest = collage::Opened(folder);        // throws where a file has changed
-//   collage::SetEnvironment(manifest);                            // before anything is loaded
-//   collage::Model model(folder, manifest);
-//   ffi::Any result = model.Call(model.Place(inputs));            // tensors in the manifest's order
+//   collage::Artifact artifact(folder, collage::Opened(folder));  // throws where a file has changed
+//   std::vector<ffi::Tensor> outputs = artifact.Run(inputs);      // in the manifest's order
 //
-// An artifact for several shapes is a folder with an artifact for each of them, which are loaded so.
+// Of an artifact for several shapes each call picks by its inputs' shapes, as run_artifact.py does.
 
 #pragma once
 
@@ -25,15 +23,20 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "check_files.h"
+#include "ort_api.h"
 
 namespace collage {
 
@@ -82,9 +85,6 @@ inline json::Object Opened(const std::string& folder) {
   if (Field(manifest, "format_version").cast<int64_t>() != kVersion) {
     const std::string known = std::to_string(kVersion);
     Fail(folder + " is an artifact of another version; this loader takes version " + known + " only: export it again");
-  }
-  for (const json::Object& entry : Objects(manifest, "entries")) {
-    Fail(folder + " is for several shapes: name the folder of one of them, such as " + Text(entry, "folder"));
   }
   for (const json::Object& about : Objects(manifest, "requires")) {
     Fail(folder + " runs from Python only: " + Text(about, "reason"));
@@ -217,14 +217,14 @@ inline ffi::Module WithWeights(const ffi::Bytes& data) {
   return load(ffi::Bytes(std::move(whole))).cast<ffi::Module>();
 }
 
-// A loaded artifact. After its second run its memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0: a program
+// A loaded artifact for one shape. After its second run its memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0: a program
 // that calls once would pay for what others gain later.
 class Model {
  public:
   Model(const std::string& folder, const json::Object& manifest)
       : cuda_(Has(manifest, "device") && Text(manifest, "device") == "cuda"),
         before_(cuda_ ? std::vector<Region>() : PrivateRegions()),
-        library_(Load(folder)),
+        library_(Load(folder, manifest)),
         machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
     constexpr int kPooled = 2;
     const ffi::Function start = machine_->GetFunction("vm_initialization").value();
@@ -237,24 +237,15 @@ class Model {
     model_ = machine_->GetFunction("main").value();
   }
 
-  // Copies of the inputs where the model runs.
-  std::vector<ffi::Tensor> Place(std::vector<ffi::Tensor> inputs) const {
-    for (ffi::Tensor& input : inputs) input = CopyTo(input, kDLCUDA);
-    return inputs;
-  }
-
-  // Runs the model and waits until the device is done.
-  ffi::Any Call(const std::vector<ffi::Tensor>& inputs) {
-    const std::vector<ffi::AnyView> arguments(inputs.begin(), inputs.end());
+  // Runs the model on aligned tensors of this machine's memory; returns its outputs there.
+  std::vector<ffi::Tensor> Run(const std::vector<ffi::Tensor>& inputs) {
+    std::vector<ffi::Tensor> there;
+    for (const ffi::Tensor& input : inputs) there.push_back(CopyTo(input, kDLCUDA));
+    const std::vector<ffi::AnyView> arguments(there.begin(), there.end());
     ffi::Any result;
     model_.CallPacked(arguments.data(), static_cast<int32_t>(arguments.size()), &result);
     if (cuda_) wait_(DLDevice{kDLCUDA, 0}, static_cast<int64_t>(0));
     if (++calls_ == 2) UseHugePages(before_);
-    return result;
-  }
-
-  // The outputs of a result in this machine's memory.
-  std::vector<ffi::Tensor> Outputs(const ffi::Any& result) const {
     std::vector<ffi::Tensor> outputs;
     if (auto one = result.as<ffi::Tensor>()) {
       outputs.push_back(*one);
@@ -266,11 +257,20 @@ class Model {
   }
 
  private:
-  static ffi::Module Load(const std::string& folder) {
+  static ffi::Module Load(const std::string& folder, const json::Object& manifest) {
     // The files of weights are those whose hashes were checked, whatever folder the shell names.
     setenv("COLLAGE_WEIGHTS_FOLDER", fs::absolute(folder).c_str(), /*overwrite=*/1);
     ffi::Function::SetGlobal("ffi.Module.load_from_bytes.collage.weights", ffi::Function::FromTyped(WithWeights),
                              /*override=*/true);
+    // The libraries that it names stay until the process ends: what they registered with TVM's runtime, and threads,
+    // would be left. Where the process has one from another artifact, that one stays: ours name their sources and
+    // versions, so that it is the same code, and it cannot register itself twice.
+    for (const json::Object& library : Objects(manifest, "libraries")) {
+      if (!Field(library, "needed").cast<bool>()) continue;
+      const std::string name = Text(library, "file");
+      if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != nullptr) continue;
+      if (dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_NODELETE) == nullptr) Fail(dlerror());
+    }
     return ffi::Module::LoadFromFile(ffi::String(folder + "/model.so"));
   }
 
@@ -288,6 +288,289 @@ class Model {
   ffi::Module machine_;
   ffi::Function model_;
   ffi::Function wait_;  // calls return before the device is done
+};
+
+// -- any shape --------------------------------------------------------------------------
+
+inline Extents ShapeOf(const ffi::Tensor& tensor) { return Extents(tensor.shape().begin(), tensor.shape().end()); }
+
+inline const char* DataOf(const ffi::Tensor& tensor) {
+  if (!tensor.IsContiguous()) Fail("a tensor is not contiguous");
+  return static_cast<const char*>(tensor.data_ptr()) + tensor.byte_offset();
+}
+
+// Copies the block at the begin of all axes from one row-major array into another.
+inline void CopyBlock(const char* from, const Extents& from_shape, char* to, const Extents& to_shape,
+                      const Extents& block, size_t item, size_t axis = 0) {
+  if (axis == block.size()) {
+    std::memcpy(to, from, item);
+    return;
+  }
+  size_t from_step = item, to_step = item;
+  for (size_t k = axis + 1; k < block.size(); ++k) {
+    from_step *= static_cast<size_t>(from_shape[k]);
+    to_step *= static_cast<size_t>(to_shape[k]);
+  }
+  for (int64_t i = 0; i < block[axis]; ++i, from += from_step, to += to_step) {
+    CopyBlock(from, from_shape, to, to_shape, block, item, axis + 1);
+  }
+}
+
+// The model's own file in a session of ONNX Runtime: the process's copy, else the one that the artifact carries.
+class OwnFile {
+ public:
+  OwnFile(const std::string& folder, const json::Object& manifest, const std::vector<Value>& inputs,
+          const std::vector<Value>& outputs)
+      : inputs_(inputs), outputs_(outputs), session_(kReleaseSession), memory_(kReleaseMemoryInfo) {
+    const auto about = Field(manifest, "others").cast<json::Object>();
+    if (Has(about, "library") && !ffi::Function::GetGlobal("collage.host_onnxruntime").has_value()) {
+      dlopen((folder + "/" + Text(about, "library")).c_str(), RTLD_NOW | RTLD_LOCAL);
+    }
+    const OrtApi& api = OrtApi::Instance();
+    static void* environment = nullptr;  // as long as the process: sessions point into it
+    if (environment == nullptr) {
+      api.Call(kCreateEnv, kOrtError, static_cast<const char*>("collage"), &environment);
+    }
+    OrtHandle options(kReleaseSessionOptions);
+    api.Call(kCreateSessionOptions, options.out());
+    api.Call(kSetIntraOpNumThreads, options.get(), Field(manifest, "threads").cast<int>());
+    const std::string file = folder + "/" + Text(about, "file");
+    api.Call(kCreateSession, static_cast<const void*>(environment), file.c_str(),
+             static_cast<const void*>(options.get()), session_.out());
+    api.Call(kCreateCpuMemoryInfo, kOrtDeviceAllocator, kOrtMemTypeDefault, memory_.out());
+  }
+
+  std::vector<ffi::Tensor> Run(const std::vector<ffi::Tensor>& inputs) const {
+    const OrtApi& api = OrtApi::Instance();
+    std::deque<OrtHandle> held;
+    std::vector<void*> values;
+    std::vector<const char*> names;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      held.emplace_back(kReleaseValue);
+      api.Call(kCreateTensorWithDataAsOrtValue, static_cast<const void*>(memory_.get()),
+               const_cast<char*>(DataOf(inputs[i])), ffi::GetDataSize(inputs[i]), inputs[i].shape().data(),
+               inputs[i].shape().size(), OnnxType(inputs_[i].dtype), held.back().out());
+      values.push_back(held.back().get());
+      names.push_back(inputs_[i].name.c_str());
+    }
+    for (const Value& output : outputs_) names.push_back(output.name.c_str());
+    values.resize(names.size(), nullptr);
+    api.Call(kRun, session_.get(), static_cast<const void*>(nullptr), static_cast<const char* const*>(names.data()),
+             static_cast<void* const*>(values.data()), inputs.size(), names.data() + inputs.size(), outputs_.size(),
+             values.data() + inputs.size());
+    std::vector<ffi::Tensor> outputs;
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      held.emplace_back(kReleaseValue);
+      *held.back().out() = values[inputs.size() + i];
+      void* data = nullptr;
+      api.Call(kGetTensorMutableData, held.back().get(), &data);
+      const auto type = ffi::StringToDLDataType(ffi::String(outputs_[i].dtype));
+      outputs.push_back(NewTensor(OrtShape(held.back().get()), type));
+      std::memcpy(outputs.back().data_ptr(), data, ffi::GetDataSize(outputs.back()));
+    }
+    return outputs;
+  }
+
+ private:
+  const std::vector<Value>&inputs_, &outputs_;
+  OrtHandle session_, memory_;
+};
+
+// An artifact: runs the entry for the inputs' shapes, loaded at its first call. Without one it pads them to a larger
+// entry along axes where that changes no result (the manifest's "padding") and takes less than the model's own file
+// (from an entry's "pays_from" elements of all inputs on); else it runs that file, where the artifact has it. Calls
+// from several threads take turns.
+class Artifact {
+ public:
+  Artifact(const std::string& folder, const json::Object& manifest) : folder_(folder), manifest_(manifest) {
+    SetEnvironment(manifest_);
+    std::vector<json::Object> entries = Objects(manifest_, "entries");
+    if (entries.empty()) entries.push_back(manifest_);
+    for (const json::Object& about : entries) {
+      entries_.emplace_back();
+      Entry& entry = entries_.back();
+      if (Has(about, "folder")) entry.folder = "/" + Text(about, "folder");
+      entry.inputs = ValuesOf(about, "inputs");
+      entry.outputs = ValuesOf(about, "outputs");
+      if (Has(about, "pays_from")) entry.pays_from = Field(about, "pays_from").cast<int64_t>();
+      for (const Value& input : entry.inputs) {
+        entry.tensors.push_back(NewTensor(input.shape, ffi::StringToDLDataType(ffi::String(input.dtype))));
+        entry.elements += entry.tensors.back().numel();
+      }
+    }
+    if (entries_.size() == 1) Loaded(entries_.front());
+    const json::Object none;
+    const auto padding = Has(manifest_, "padding") ? Field(manifest_, "padding").cast<json::Object>() : none;
+    for (const auto& [dim, about] : padding) {
+      for (const char* which : {"inputs", "outputs"}) {
+        for (const ffi::Any& each : Field(about.cast<json::Object>(), which).cast<json::Array>()) {
+          const auto pair = each.cast<json::Array>();
+          padded_[{which + std::string(pair[0].cast<ffi::String>()), pair[1].cast<size_t>()}] =
+              dim.cast<ffi::String>();
+        }
+      }
+    }
+  }
+
+  struct Entry {
+    std::string folder;  // below the artifact's; empty: the artifact is for one shape
+    std::vector<Value> inputs, outputs;
+    int64_t elements = 0;   // of all inputs together
+    int64_t pays_from = 0;  // elements of smaller inputs from which on padding takes less than the own file
+    std::vector<ffi::Tensor> tensors;  // which a call fills
+    std::unique_ptr<Model> model;
+    int64_t calls = 0, padded_calls = 0;
+  };
+
+  const json::Object& manifest() const { return manifest_; }
+  const std::deque<Entry>& entries() const { return entries_; }
+
+  // How often each entry was called, and with which other shapes how often the model's own file ran.
+  json::Object Stats() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    json::Array entries;
+    for (const Entry& entry : entries_) {
+      entries.push_back(json::Object{{"calls", entry.calls}, {"padded", entry.padded_calls}});
+    }
+    json::Object others;
+    for (const auto& [shapes, calls] : other_calls_) others.Set(ffi::String(shapes), calls);
+    return json::Object{{"entries", entries}, {"others", others}};
+  }
+
+  // Runs inputs in the manifest's order, on this machine's memory; returns the outputs.
+  std::vector<ffi::Tensor> Run(const std::vector<ffi::Tensor>& inputs) {
+    std::lock_guard<std::mutex> lock(mutex_);
+    const std::vector<Value>& wanted = entries_.front().inputs;
+    if (inputs.size() != wanted.size()) Fail("the model has " + std::to_string(wanted.size()) + " inputs");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i].dtype() != entries_.front().tensors[i].dtype()) {
+        Fail("the input '" + wanted[i].name + "' must be " + wanted[i].dtype);
+      }
+    }
+    std::map<std::string, int64_t> sizes;
+    Entry* entry = Pick(inputs, &sizes);
+    if (entry == nullptr) return RunOther(inputs);
+    Model& model = Loaded(*entry);
+    entry->calls += 1;
+    entry->padded_calls += !sizes.empty();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      char* to = static_cast<char*>(entry->tensors[i].data_ptr());
+      if (sizes.empty()) {
+        std::memcpy(to, DataOf(inputs[i]), ffi::GetDataSize(inputs[i]));
+        continue;
+      }
+      const Extents shape = ShapeOf(inputs[i]);
+      std::memset(to, 0, ffi::GetDataSize(entry->tensors[i]));
+      CopyBlock(DataOf(inputs[i]), shape, to, entry->inputs[i].shape, shape, ItemSize(inputs[i]));
+    }
+    std::vector<ffi::Tensor> outputs = model.Run(entry->tensors);
+    if (outputs.size() != entry->outputs.size()) Fail("the model returned another number of outputs");
+    if (!sizes.empty()) {
+      for (size_t i = 0; i < outputs.size(); ++i) Cut(entry->outputs[i].name, sizes, &outputs[i]);
+    }
+    return outputs;
+  }
+
+ private:
+  static size_t ItemSize(const ffi::Tensor& tensor) { return ffi::GetDataSize(1, tensor.dtype()); }
+
+  Model& Loaded(Entry& entry) const {
+    const std::string folder = folder_ + entry.folder;
+    if (entry.model == nullptr) {
+      entry.model = std::make_unique<Model>(folder, entry.folder.empty() ? manifest_ : Opened(folder));
+    }
+    return *entry.model;
+  }
+
+  // The entry that runs inputs, the smallest one that does, and the sizes of the dimensions along which they have to
+  // be padded for it; null: there is none.
+  Entry* Pick(const std::vector<ffi::Tensor>& inputs, std::map<std::string, int64_t>* sizes) {
+    Entry* best = nullptr;
+    int64_t elements = 0;
+    for (const ffi::Tensor& input : inputs) elements += input.numel();
+    for (Entry& entry : entries_) {
+      std::map<std::string, int64_t> smaller;
+      if (!Fits(entry, inputs, &smaller)) continue;
+      if (smaller.empty()) {
+        sizes->clear();
+        return &entry;
+      }
+      if (Has(manifest_, "others") && elements < entry.pays_from) continue;
+      if (best != nullptr && best->elements <= entry.elements) continue;
+      best = &entry;
+      *sizes = smaller;
+    }
+    return best;
+  }
+
+  // Whether inputs fit an entry once they are padded, and the sizes of the dimensions that are smaller than its own.
+  bool Fits(const Entry& entry, const std::vector<ffi::Tensor>& inputs,
+            std::map<std::string, int64_t>* smaller) const {
+    std::map<std::string, int64_t> sizes;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const Extents& wanted = entry.inputs[i].shape;
+      const ffi::ShapeView shape = inputs[i].shape();
+      if (shape.size() != wanted.size()) return false;
+      for (size_t axis = 0; axis < wanted.size(); ++axis) {
+        if (padded_.empty() && shape[axis] != wanted[axis]) return false;
+        if (padded_.empty()) continue;
+        const auto dim = padded_.find({"inputs" + entry.inputs[i].name, axis});
+        if (dim == padded_.end() ? shape[axis] != wanted[axis] : shape[axis] <= 0 || shape[axis] > wanted[axis]) {
+          return false;
+        }
+        if (dim == padded_.end()) continue;
+        if (sizes.emplace(dim->second, shape[axis]).first->second != shape[axis]) return false;
+        if (shape[axis] < wanted[axis]) smaller->emplace(dim->second, shape[axis]);
+      }
+    }
+    return true;
+  }
+
+  // Takes off an output what belongs to padding.
+  void Cut(const std::string& name, const std::map<std::string, int64_t>& sizes, ffi::Tensor* output) const {
+    const Extents shape = ShapeOf(*output);
+    Extents kept = shape;
+    for (size_t axis = 0; axis < shape.size(); ++axis) {
+      const auto dim = padded_.find({"outputs" + name, axis});
+      if (dim == padded_.end()) continue;
+      const auto size = sizes.find(dim->second);
+      if (size != sizes.end()) kept[axis] = size->second;
+    }
+    if (kept == shape) return;
+    const ffi::Tensor part = NewTensor(kept, output->dtype());
+    CopyBlock(DataOf(*output), shape, static_cast<char*>(part.data_ptr()), kept, kept, ItemSize(part));
+    *output = part;
+  }
+
+  // Runs inputs for which there is no entry; the first time says so.
+  std::vector<ffi::Tensor> RunOther(const std::vector<ffi::Tensor>& inputs) {
+    std::string text;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      text += (i == 0 ? "" : ", ") + entries_.front().inputs[i].name + " [";
+      for (size_t k = 0; k < inputs[i].shape().size(); ++k) {
+        text += (k == 0 ? "" : ", ") + std::to_string(inputs[i].shape()[k]);
+      }
+      text += "]";
+    }
+    if (!Has(manifest_, "others")) Fail(folder_ + " has no entry for " + text);
+    if (other_ == nullptr) {
+      other_ = std::make_unique<OwnFile>(folder_, manifest_, entries_.front().inputs, entries_.front().outputs);
+      std::fprintf(stderr,
+                   "%s has no entry for %s: such calls run the model's own file, and are counted; to add one, place "
+                   "the model with this shape, too\n",
+                   folder_.c_str(), text.c_str());
+    }
+    ++other_calls_[text];
+    return other_->Run(inputs);
+  }
+
+  std::string folder_;
+  json::Object manifest_;
+  std::deque<Entry> entries_;
+  std::map<std::pair<std::string, size_t>, std::string> padded_;  // "inputs" or "outputs", name and axis to dimension
+  std::unique_ptr<OwnFile> other_;
+  std::map<std::string, int64_t> other_calls_;
+  std::mutex mutex_;
 };
 
 }  // namespace collage

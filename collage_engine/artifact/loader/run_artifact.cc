@@ -10,8 +10,6 @@
 //
 //   ./run_artifact DIR
 //
-// Of an artifact for several shapes DIR is the folder of one of them.
-//
 // An artifact is code: run it only if you trust its author. Before anything is loaded the SHA-256 of
 // its files is compared with the manifest's (artifact.h), as run_artifact.py does.
 //
@@ -107,19 +105,14 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   *scale = *error * static_cast<double>(count) / static_cast<double>(differing);
 }
 
-// Runs an artifact on its sample; whether it agrees with the truth.
-bool Run(const std::string& folder) {
-  const json::Object manifest = Opened(folder);
-  SetEnvironment(manifest);
+// Runs an artifact on the sample of an entry; whether it agrees with the truth.
+bool Run(Artifact& artifact, const std::string& folder, const json::Object& manifest) {
   const std::string given = ReadFile(folder + "/sample_input.npz");
   const std::string truth = ReadFile(folder + "/sample_output.npz");
   std::vector<ffi::Tensor> inputs;
   for (const Value& value : ValuesOf(manifest, "inputs")) inputs.push_back(MakeInput(value, given));
-  Model model(folder, manifest);
-  const ffi::Any result = model.Call(model.Place(inputs));
-  const std::vector<ffi::Tensor> outputs = model.Outputs(result);
+  const std::vector<ffi::Tensor> outputs = artifact.Run(inputs);
   const std::vector<Value> expected = ValuesOf(manifest, "outputs");
-  if (expected.size() != outputs.size()) Fail("the model returned another number of outputs");
   const double tolerance = Field(manifest, "tolerance").cast<double>();
   const bool loses_nan = Has(manifest, "placement") &&
                          !Objects(Field(manifest, "placement").cast<json::Object>(), "nan_losses").empty();
@@ -149,7 +142,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    return Run(argv[1]) ? 0 : 1;
+    const std::string folder = argv[1];
+    Artifact artifact(folder, Opened(folder));
+    bool agree = true;
+    for (const Artifact::Entry& entry : artifact.entries()) {
+      const json::Object manifest = entry.folder.empty() ? artifact.manifest() : Opened(folder + entry.folder);
+      agree = Run(artifact, folder + entry.folder, manifest) && agree;
+    }
+    return agree ? 0 : 1;
   } catch (const std::exception& error) {  // of TVM's runtime only the first line, without the traceback below it
     const std::string text = error.what();
     std::fprintf(stderr, "%s\n", text.substr(0, text.find('\n')).c_str());

@@ -657,6 +657,11 @@ def shapes_of(entry) -> dict[str, tuple[int, ...]]:
     return {about["name"]: tuple(about["shape"]) for about in entry["inputs"]}
 
 
+def elements_of(shapes: Mapping[str, Sequence[int]]) -> int:
+    """Return how many elements inputs of some shapes have together."""
+    return sum(math.prod(shape) for shape in shapes.values())
+
+
 def shape_text(shapes):
     """Return shapes as one text, such as ``x [1, 3, 224, 224], y [1]``."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
@@ -669,8 +674,8 @@ def pick(entries, shapes, padding, others=False):
         entries: The manifest's.
         shapes: Shapes of the inputs by name.
         padding: The manifest's: the axes along which padding is harmless, by dimension.
-        others: Whether the model's own file can run them, too: then inputs are not padded where
-            that would take longer, if its time follows the number of elements.
+        others: Whether the model's own file can run them, too: then inputs are padded only where
+            an entry takes less, from its ``pays_from`` elements on (``combine.py``).
 
     Returns:
         The entry's number, and the sizes of the dimensions along which the inputs have to be
@@ -685,12 +690,9 @@ def pick(entries, shapes, padding, others=False):
         sizes = padded_sizes(wanted, shapes, padding)
         if sizes is not None:
             smaller = {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
-            elements = sum(math.prod(shape) for shape in wanted.values())
-            if smaller and others and "others_us" in entry:
-                share = sum(math.prod(shape) for shape in shapes.values()) / elements
-                if entry["us"] > share * entry["others_us"]:
-                    continue
-            fitting.append((bool(smaller), elements, number, smaller))
+            if smaller and others and elements_of(shapes) < entry.get("pays_from", 0):
+                continue
+            fitting.append((bool(smaller), elements_of(wanted), number, smaller))
     if fitting:
         return min(fitting, key=lambda each: each[:3])[2:]
     has = "; ".join(shape_text(shapes_of(entry)) for entry in entries)

@@ -8,8 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ort_slots.h"
 
@@ -133,6 +135,29 @@ class OrtHandle {
   OrtSlot release_;
   void* object_ = nullptr;
 };
+
+// ONNX's number of an element type, by the name that plans and manifests use.
+inline int OnnxType(const std::string& name) {
+  static const std::map<std::string, int> known = {
+      {"float32", 1}, {"uint8", 2},  {"int8", 3},     {"uint16", 4},  {"int16", 5},
+      {"int32", 6},   {"int64", 7},  {"bool", 9},     {"float16", 10}, {"float64", 11},
+      {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
+  auto it = known.find(name);
+  if (it == known.end()) TVM_FFI_THROW(TypeError) << "ONNX Runtime takes no tensors of " << name;
+  return it->second;
+}
+
+// The shape of a tensor.
+inline std::vector<int64_t> OrtShape(const void* value) {
+  const OrtApi& api = OrtApi::Instance();
+  OrtHandle info(kReleaseTensorTypeAndShapeInfo);
+  api.Call(kGetTensorTypeAndShape, value, info.out());
+  size_t rank = 0;
+  api.Call(kGetDimensionsCount, static_cast<const void*>(info.get()), &rank);
+  std::vector<int64_t> shape(rank);
+  api.Call(kGetDimensions, static_cast<const void*>(info.get()), shape.data(), rank);
+  return shape;
+}
 
 }  // namespace collage
 

@@ -21,15 +21,6 @@
 namespace collage {
 namespace {
 
-// Numbers of element types in ONNX, by the names that plans use.
-int OnnxType(const std::string& name) {
-  static const std::map<std::string, int> known = {
-      {"float32", 1}, {"uint8", 2},  {"int8", 3},     {"uint16", 4},  {"int16", 5},
-      {"int32", 6},   {"int64", 7},  {"bool", 9},     {"float16", 10}, {"float64", 11},
-      {"uint32", 12}, {"uint64", 13}, {"bfloat16", 16}};
-  return Named(known, name, "ONNX Runtime takes no tensors of");
-}
-
 // The process's environment; lives as long as the process, sessions point into it.
 class Environment {
  public:
@@ -338,12 +329,7 @@ class OrtModule : public PlanModule {
   // A tensor of the session as one of TVM's.
   ffi::Tensor Copy(void* value, const TensorSpec& spec) {
     const OrtApi& api = OrtApi::Instance();
-    OrtHandle info(kReleaseTensorTypeAndShapeInfo);
-    api.Call(kGetTensorTypeAndShape, static_cast<const void*>(value), info.out());
-    size_t rank = 0;
-    api.Call(kGetDimensionsCount, static_cast<const void*>(info.get()), &rank);
-    std::vector<int64_t> shape(rank);
-    api.Call(kGetDimensions, static_cast<const void*>(info.get()), shape.data(), rank);
+    std::vector<int64_t> shape = OrtShape(value);
     if (spec.text) {
       size_t count = 1;
       for (int64_t extent : shape) count *= static_cast<size_t>(extent);

@@ -13,7 +13,9 @@ namespace collage {
 enum OrtSlot : int {
   kCreateStatus = 0,
   kGetErrorMessage = 2,
+  kCreateEnv = 3,
   kDisableTelemetryEvents = 6,
+  kCreateSession = 7,
   kCreateSessionFromArray = 8,
   kRun = 9,
   kCreateSessionOptions = 10,
