@@ -7,7 +7,8 @@
 ``COLLAGE_PLACEMENTS`` lists folders that ``collage place`` or ``export`` wrote. A session for a
 model whose file has the SHA-256 of one of them runs that placement; sizes that it does not have,
 and whatever a placement cannot answer, go to the session that the program asked for, which is
-loaded at the first such call. ``COLLAGE_RECORD`` names a file to which each call of each session
+loaded at the first such call. A placement that is ONNX Runtime alone is the session itself, with
+the placement's threads. ``COLLAGE_RECORD`` names a file to which each call of each session
 adds a line of JSON: the model's SHA-256, the sizes of its open dimensions, and microseconds.
 ``collage place --from-calls`` reads it. Without these variables nothing is changed.
 
@@ -38,6 +39,8 @@ PLACEMENTS, RECORD = "COLLAGE_PLACEMENTS", "COLLAGE_RECORD"
 """Environment variables: folders of artifacts, as PATH lists folders; and a file."""
 PACKAGE = "onnxruntime"
 """The package whose sessions are replaced."""
+CPUINFO = Path("/proc/cpuinfo")
+"""Where Linux says what the processor has."""
 SHORT_TYPES = {"float32": "float", "float64": "double"}
 """Element types that ONNX Runtime names otherwise than NumPy."""
 
@@ -140,6 +143,23 @@ def _digest(path_or_bytes: Any) -> str:
         return ""
 
 
+def _session_threads(folder: Path) -> int | None:
+    """Return the threads of a session that is a placement by itself; None: it is none.
+
+    It is one where the placement is ONNX Runtime alone, of the version that the program has: a
+    copy of it would cost memory, a start and some microseconds a call, and gain nothing.
+    """
+    import onnxruntime
+
+    manifest = _loader().manifest_of(folder)
+    same = manifest.get("versions", {}).get(PACKAGE) == onnxruntime.__version__
+    # Without VNNI its sums of int8 saturate, and the copy is told to compute exactly.
+    if not same or not _loader().is_session(manifest) or "vnni" not in CPUINFO.read_text():
+        return None
+    threads: int = manifest["threads"]
+    return threads
+
+
 class Recorder:
     """Adds a line to a file for each call of a session.
 
@@ -196,7 +216,10 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
     def __init__(self, path_or_bytes: Any, *more: Any, **named: Any) -> None:
         digest = _digest(path_or_bytes)
         folder = _listed().get(digest)
-        if folder is None:
+        threads = None if folder is None else _session_threads(folder)
+        if threads is not None:
+            self._open_with(threads, path_or_bytes, *more, **named)
+        elif folder is None:
             super().__init__(path_or_bytes, *more, **named)
         else:
             own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
@@ -204,6 +227,19 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
             self._placement = Placement(folder, lambda feeds: own()(feeds))
         if digest and os.environ.get(RECORD):
             self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
+
+    def _open_with(
+        self, threads: int, path_or_bytes: Any, sess_options: Any = None, *more: Any, **named: Any
+    ) -> None:
+        """Open the session that the program asked for, with another number of threads."""
+        import onnxruntime
+
+        options = sess_options or onnxruntime.SessionOptions()
+        own, options.intra_op_num_threads = options.intra_op_num_threads, threads
+        try:
+            super().__init__(path_or_bytes, options, *more, **named)
+        finally:
+            options.intra_op_num_threads = own  # the program may open others with them
 
     def __getattr__(self, name: str) -> Any:
         """Load the session that the program asked for, where a placement lacks something."""
@@ -219,6 +255,8 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         return object.__getattribute__(self, name)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        if self._recorder is None and self._placement is None:
+            return super().run(output_names, input_feed, run_options)
         if self._recorder is None:
             return self._run(output_names, input_feed, run_options)
         start = time.perf_counter()

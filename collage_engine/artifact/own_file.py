@@ -85,7 +85,7 @@ class OwnFile:
             put(self.path.parent / location, f"{FOLDER}/{location}", "the model's own")
         about = {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
         with contextlib.suppress(ToolchainError):  # it is not installed: the system's is taken
-            (library, *_) = get("onnxruntime").runtime_libraries()
+            (library, *_) = get(loader.RUNTIMES[0]).runtime_libraries()
             about["library"] = f"{FOLDER}/{library.name}"
             put(Path(library.file), about["library"], library.licence)
         return about

@@ -199,6 +199,41 @@ def test_without_a_placement_a_session_is_the_original(folder, placements):
     assert "IOBinding" in found["binding"]
 
 
+def test_a_placement_that_is_onnx_runtime_alone_is_the_session(folder, tmp_path):
+    """With the placement's threads, and all that sessions have; options stay as they were."""
+    model = import_model(cnn(tmp_path), {"image": (1, 3, 16, 32)})
+    where = artifact_of(model, cover_in_turn(model, ["onnxruntime"]), tmp_path)
+    (folder / "alone.onnx").write_bytes((tmp_path / "cnn.onnx").read_bytes())
+    SIZES["alone"] = SIZES["cnn"]
+    plain = run(folder, "alone", "path")
+    found = run(folder, "alone", "path", *PATCHED, COLLAGE_PLACEMENTS=str(where))
+    assert found == {**plain, "binding": found["binding"]}
+    code = """
+import sys
+import onnxruntime as ort
+options = ort.SessionOptions()
+options.intra_op_num_threads = 3
+opened = ort.InferenceSession(sys.argv[1], options), ort.InferenceSession(sys.argv[1])
+print(*(session._placement for session in opened), options.intra_op_num_threads)
+print(len(__import__("os").listdir("/proc/self/task")))
+"""
+    (folder / "threads.py").write_text(code)
+    command = [str(folder / "threads.py"), str(folder / "alone.onnx")]
+    counts = []
+    for listed in ("", str(where)):
+        done = subprocess.run(
+            [*PATCHED, *command],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            env={**os.environ, "COLLAGE_PLACEMENTS": listed, "COLLAGE_RECORD": "/dev/null"},
+        )
+        said, count = done.stdout.splitlines()
+        assert said == "None None 3", done.stderr
+        counts.append(int(count))
+    assert counts[0] - counts[1] >= 2  # one thread is the caller itself
+
+
 def test_calls_are_recorded_with_their_sizes_and_times(folder, placements, tmp_path):
     log = tmp_path / "calls.jsonl"
     for more in ({}, {"COLLAGE_PLACEMENTS": str(placements["text"])}):

@@ -722,6 +722,13 @@ RUNTIMES = ("onnxruntime", "openvino")
 """Packages of which one runs a model's own file; both are toolchains of the same name."""
 
 
+def is_session(manifest: Mapping[str, Any]) -> bool:
+    """Tell whether a placement is ONNX Runtime alone: one session of the model's own file."""
+    parts = manifest.get("placement", {}).get("partitions", ())
+    kinds = [(part["toolchain"], dict(part["config"])) for part in parts]
+    return kinds == [(RUNTIMES[0], {})] and manifest.get("streams") is None
+
+
 class OwnFile:
     """The model's own file, whose sizes are open, on a runtime's Python package.
 
