@@ -647,7 +647,8 @@ class Session:
             self.export(folder, run)
         else:
             self.export_shapes(folder, others=others)
-        return embed(folder, model)
+        own = Path(self.model.path)
+        return embed(folder, model, own if own.is_file() else None)
 
     def export_shapes(self, out: str | Path, *, others: bool = False) -> None:
         """Write one artifact with an entry for each shape, from the newest run of each.

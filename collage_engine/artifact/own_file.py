@@ -73,15 +73,7 @@ class OwnFile:
         Returns:
             What the manifest says of it.
         """
-        tensors = every_tensor(read_without_weights(self.path))
-        beside = {
-            entry.value
-            for tensor in tensors
-            if uses_external_data(tensor)
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-        for location in (self.path.name, *sorted(beside)):
+        for location in (self.path.name, *files_beside(self.path)):
             put(self.path.parent / location, f"{FOLDER}/{location}", "the model's own")
         about = {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
         with contextlib.suppress(ToolchainError):  # it is not installed: the system's is taken
@@ -89,6 +81,19 @@ class OwnFile:
             about["library"] = f"{FOLDER}/{library.name}"
             put(Path(library.file), about["library"], library.licence)
         return about
+
+
+def files_beside(path: Path) -> list[str]:
+    """Return the names of the files beside a model that hold its weights."""
+    return sorted(
+        {
+            entry.value
+            for tensor in every_tensor(read_without_weights(path))
+            if uses_external_data(tensor)
+            for entry in tensor.external_data
+            if entry.key == "location"
+        }
+    )
 
 
 def fastest(path: Path, artifacts: Sequence[Path], menu: Collection[str]) -> OwnFile:

@@ -356,7 +356,7 @@ def _export(options: argparse.Namespace) -> int:
     if out:
         say(f"artifact: {out}")
     if library is not None:
-        say(f"model of one operator: {options.operator}")
+        say(f"model for ONNX Runtime: {options.operator}")
         say(f"library for ONNX Runtime's register_custom_ops_library: {library}")
     return 0
 

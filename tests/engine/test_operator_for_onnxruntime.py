@@ -176,6 +176,34 @@ assert whole.dtype == np.int32 and (whole == x.T).all() and (alone == x[:, ::-1]
     in_plain_session(body, tmp_path / "operator.onnx", library)
 
 
+def test_a_placement_that_is_onnx_runtime_alone_is_the_models_own_file(tmp_path):
+    """Unless a session would compute otherwise: products of 8 bits, weights listed as inputs."""
+    plain = "(float[2,3] x) => (float[2,3] y) { y = Add(x, h) }"
+    bytes_ = "(float[2,3] x) => (float[2,3] y) { b = Cast<to=1>(q)\n y = Add(x, b) }"
+    for number, (text, constants, listed, is_own) in enumerate(
+        (
+            (plain, {"h": np.float32(0.5)}, False, True),
+            (plain, {"h": np.float32(0.5)}, True, False),
+            (bytes_, {"q": np.int8(3)}, False, False),
+        )
+    ):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        model = written(text, constants)
+        if listed:
+            weight = model.graph.initializer[0]
+            value = onnx.helper.make_tensor_value_info(weight.name, weight.data_type, weight.dims)
+            model.graph.input.append(value)
+        onnx.save(model, folder / "model.onnx")
+        imported = import_model(folder / "model.onnx")
+        placed = artifact_of(imported, cover_in_turn(imported, ["onnxruntime"]), folder)
+        library = embed(placed, folder / "out.onnx", folder / "model.onnx")
+        same = (folder / "out.onnx").read_bytes() == (folder / "model.onnx").read_bytes()
+        assert same == is_own, text
+        body = "assert error(session(*sys.argv[1:3]), sys.argv[3]) < 1e-6"
+        in_plain_session(body, folder / "out.onnx", library, placed)
+
+
 def test_what_the_host_cannot_hold_is_refused(artifacts, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(artifacts("tvm"), folder)

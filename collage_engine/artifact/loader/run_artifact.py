@@ -723,10 +723,16 @@ RUNTIMES = ("onnxruntime", "openvino")
 
 
 def is_session(manifest: Mapping[str, Any]) -> bool:
-    """Tell whether a placement is ONNX Runtime alone: one session of the model's own file."""
+    """Tell whether a placement is what a session of ONNX Runtime makes of the model's own file.
+
+    It is not where that lists weights as inputs, which a session does not take as constants.
+    """
     parts = manifest.get("placement", {}).get("partitions", ())
     kinds = [(part["toolchain"], dict(part["config"])) for part in parts]
-    return kinds == [(RUNTIMES[0], {})] and manifest.get("streams") is None
+    if kinds != [(RUNTIMES[0], {})] or manifest.get("streams") is not None:
+        return False
+    names = {about["name"] for about in manifest["inputs"] + manifest["outputs"]}
+    return names.issuperset(manifest["model"].get("sizes", ()))
 
 
 class OwnFile:
