@@ -32,6 +32,7 @@ the work is linear in the number of candidates.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -49,46 +50,31 @@ class SearchLimitExceeded(Exception):
     """Label setting would exceed its limit of work or time: the integer program takes over."""
 
 
+@dataclass(slots=True, eq=False)
 class NodeSet:
     """A set of nodes that at least one usable candidate covers."""
 
-    __slots__ = (
-        "candidates",
-        "consumed",
-        "first",
-        "index",
-        "inputs",
-        "later_inputs",
-        "mask",
-        "members",
-        "produced",
-        "size",
-    )
+    index: int
+    members: tuple[int, ...]
+    """Positions of its nodes in the sweep, ascending."""
+    inputs: tuple[int, ...]
+    """Positions of the producers outside the set, ascending."""
+    first: int = field(init=False)
+    mask: int = field(init=False)
+    """Bit set of the members, relative to ``first``."""
+    later_inputs: int = field(init=False)
+    """Bit set of the inputs that come after ``first``, relative to it."""
+    candidates: list[int] = field(default_factory=list)
+    consumed: tuple[int, ...] = ()
+    """The inputs on which a transition can cost something."""
+    produced: tuple[int, ...] = ()
+    """The members whose values others consume, where a transition can cost something."""
 
-    def __init__(self, index: int, members: tuple[int, ...], inputs: tuple[int, ...]) -> None:
-        self.index = index
-        self.members = members
-        """Positions of its nodes in the sweep, ascending."""
-        self.first = members[0]
-        self.size = len(members)
-        mask = 0
-        for position in members:
-            mask |= 1 << (position - self.first)
-        self.mask = mask
-        """Bit set of the members, relative to ``first``."""
-        self.inputs = inputs
-        """Positions of the producers outside the set, ascending."""
-        later = 0
-        for position in inputs:
-            if position > self.first:
-                later |= 1 << (position - self.first)
-        self.later_inputs = later
-        """Bit set of the inputs that come after ``first``, relative to it."""
-        self.candidates: list[int] = []
-        self.consumed: tuple[int, ...] = ()
-        """The inputs on which a transition can cost something."""
-        self.produced: tuple[int, ...] = ()
-        """The members whose values others consume, where a transition can cost something."""
+    def __post_init__(self) -> None:
+        self.first = self.members[0]
+        self.mask = sum(1 << (position - self.first) for position in self.members)
+        later = (position for position in self.inputs if position > self.first)
+        self.later_inputs = sum(1 << (position - self.first) for position in later)
 
 
 def _select_nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -110,26 +96,25 @@ def tuple_selector(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple
     return itemgetter(*places)
 
 
+@dataclass(slots=True, eq=False)
 class Move:
     """An arc of the state space: apply a node set, or (``node_set`` is None) make one pending."""
 
-    __slots__ = ("consumed", "gather_demands", "gather_values", "node_set", "produced", "target")
-
-    def __init__(self, node_set: NodeSet | None, target: State) -> None:
-        self.node_set = node_set
-        self.target = target
-        self.consumed: tuple[tuple[int, int], ...] = ()
-        """Per consumed value: its slot in the source state, and the atoms to keep (0: it dies)."""
-        self.produced: tuple[int, ...] = ()
-        """Per produced value: its slot in the target state."""
-        self.gather_values: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _select_nothing
-        """Maps (values at the source, consumed values after, produced values) to the values at the
-        target."""
-        self.gather_demands: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _select_nothing
-        """Maps (demands at the target, 0) to the demands at the source, without those of the node
-        set itself."""
+    node_set: NodeSet | None
+    target: State
+    consumed: tuple[tuple[int, int], ...] = ()
+    """Per consumed value: its slot in the source state, and the atoms to keep (0: it dies)."""
+    produced: tuple[int, ...] = ()
+    """Per produced value: its slot in the target state."""
+    gather_values: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _select_nothing
+    """Maps (values at the source, consumed values after, produced values) to the values at the
+    target."""
+    gather_demands: Callable[[tuple[Any, ...]], tuple[Any, ...]] = _select_nothing
+    """Maps (demands at the target, 0) to the demands at the source, without those of the node set
+    itself."""
 
 
+@dataclass(slots=True, eq=False)
 class State:
     """A set of covered nodes with a stack of pending node sets.
 
@@ -137,36 +122,21 @@ class State:
     bit set, relative to it, of the covered nodes after it.
     """
 
-    __slots__ = (
-        "covered_ahead",
-        "first_uncovered",
-        "index",
-        "live",
-        "moves",
-        "open_consumers",
-        "pending",
-        "rank",
-        "unconsumed",
-    )
-
-    def __init__(
-        self, index: int, first_uncovered: int, covered_ahead: int, pending: tuple[int, ...]
-    ) -> None:
-        self.index = index
-        self.first_uncovered = first_uncovered
-        self.covered_ahead = covered_ahead
-        self.pending = pending
-        """Indices of the pending node sets, the top of the stack last."""
-        self.rank = 0
-        """Every move leads to a state of higher rank."""
-        self.live: tuple[int, ...] = ()
-        """Positions of the live values on which a transition can cost something, ascending."""
-        self.open_consumers: tuple[int, ...] = ()
-        """Per live value: how many of its consumers are uncovered."""
-        self.unconsumed: tuple[bool, ...] = ()
-        """Per live value: whether none of its consumers is covered."""
-        self.moves: list[Move] | None = None
-        """The moves that start here; None until they are computed."""
+    index: int
+    first_uncovered: int
+    covered_ahead: int
+    pending: tuple[int, ...]
+    """Indices of the pending node sets, the top of the stack last."""
+    rank: int = 0
+    """Every move leads to a state of higher rank."""
+    live: tuple[int, ...] = ()
+    """Positions of the live values on which a transition can cost something, ascending."""
+    open_consumers: tuple[int, ...] = ()
+    """Per live value: how many of its consumers are uncovered."""
+    unconsumed: tuple[bool, ...] = ()
+    """Per live value: whether none of its consumers is covered."""
+    moves: list[Move] | None = None
+    """The moves that start here; None until they are computed."""
 
 
 StateKey = tuple[int, int] | tuple[int, int, tuple[int, ...]]
@@ -253,7 +223,7 @@ class StateSpace:
         state = self.states.get(key)
         if state is None:
             state = self.states[key] = State(len(self.states), first, ahead, pending)
-            waiting = sum(self.node_sets[i].size for i in pending)
+            waiting = sum(len(self.node_sets[i].members) for i in pending)
             state.rank = 2 * (first + ahead.bit_count()) + waiting
         return state
 
