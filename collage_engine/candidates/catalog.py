@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -237,20 +238,14 @@ def _catalog(
     _check_target(states, target)
     on_target, beside = _chosen_toolchains(by_name, settings, target, faults)
     threads = threads_of(settings)
-    strict = settings.strict_nan
+    make_source = partial(source_of, graph, strict_nan=settings.strict_nan)
     sources = [
-        source_of(graph, toolchain, instance, strict)
+        make_source(toolchain, instance)
         for toolchain in on_target
         for instance in _instances(toolchain, settings, threads, target)
     ]
     if target.kind == "cpu":
-        sources += [
-            source_of(graph, *library, strict) for library in _with_libraries(sources, threads)
-        ]
-
-    def make_source(toolchain: Toolchain, instance: ToolchainInstance) -> CandidateSource:
-        return source_of(graph, toolchain, instance, strict)
-
+        sources += [make_source(*library) for library in _with_libraries(sources, threads)]
     sources += host_sources(graph, beside, threads, sources, on_host, make_source)
     if not sources:
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
@@ -280,24 +275,18 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
     if settings.toolchains:
         names = [name for name in all_names() if name in waited_for]
 
-    def ask() -> list[ToolchainState]:
-        return [
-            *probe_all(
-                names,
-                on_child=probing.on_probe,
-                ready_by=probing.ready_by,
-                waited_for=waited_for,
-                beside=probing.beside,
-            )
-        ]
-
-    states = ask()
-    for name in [state.name for state in states if state.late]:
-        if any(state.available and state.serves(target.kind) for state in states):
-            break
-        waited_for.add(name)
-        states = ask()
-    return states
+    while True:
+        states = probe_all(
+            names,
+            on_child=probing.on_probe,
+            ready_by=probing.ready_by,
+            waited_for=waited_for,
+            beside=probing.beside,
+        )
+        late = [state.name for state in states if state.late and state.name not in waited_for]
+        if not late or any(state.available and state.serves(target.kind) for state in states):
+            return list(states)
+        waited_for.add(late[0])
 
 
 def _in_this_run(state: ToolchainState, faults: FaultTracker) -> ToolchainState:
@@ -448,13 +437,7 @@ def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...
     titles, owners = NodeTitles(graph.record.nodes), graph.record.node_of_operator
     losses: dict[tuple[str, str], set[int]] = {}
     for part in placement.partitions:
-        instance = ToolchainInstance(
-            toolchain=part.toolchain,
-            config=tuple(part.config.items()),
-            precision=part.precision,
-            device=part.device,
-            architecture=part.architecture,
-        )
+        instance = part.toolchain_instance()
         for number in part.nodes:
             if may_lose_nan(graph, instance, [OperatorNumber(number)]):
                 key = titles[number], part.toolchain

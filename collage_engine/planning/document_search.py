@@ -357,14 +357,12 @@ def search_document(
             prices=prices.by_candidate,
         ), search
     verdicts = tuple(pin_verdicts(document.pins, answer))
-    if answer.infeasible is None:
-        return SearchAnswer(
-            placement=None,
-            infeasible={"reason": say.UNDECIDED, "pins": [], "nodes": []},
-            verdicts=verdicts,
-        ), search
-    details = infeasible_details(document.graph, document.pins, answer, document.without_candidates)
-    if _is_only_unmeasured(problem):
+    details: dict[str, object] = {"reason": say.UNDECIDED, "pins": [], "nodes": []}
+    if answer.infeasible is not None:
+        details = infeasible_details(
+            document.graph, document.pins, answer, document.without_candidates
+        )
+    if answer.infeasible is not None and _is_only_unmeasured(problem):
         details["reason"] = say.NOT_MEASURED
         verdicts = tuple(
             msgspec.structs.replace(v, state="pending", reason=say.NOT_MEASURED)

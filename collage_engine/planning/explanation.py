@@ -29,7 +29,6 @@ from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord, OperatorNumber
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Placement, Run
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
 from collage_engine.support.text import NAMED, counted
@@ -471,12 +470,7 @@ def _records(shown: Placement) -> list[CandidateRecord]:
     return [
         CandidateRecord(
             id=part.candidate or part.id,
-            instance=ToolchainInstance(
-                toolchain=part.toolchain,
-                config=tuple(sorted(part.config.items())),
-                precision=part.precision,
-                device=part.device,
-            ),
+            instance=part.toolchain_instance(),
             nodes=tuple(map(OperatorNumber, part.nodes)),
             label="",
             device=part.device,

@@ -12,7 +12,7 @@ from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.precision import Accuracy, RunTolerance
 from collage_engine.records.settings import Objective
 from collage_engine.records.shapes import ShapeRow, Sharing
-from collage_engine.records.toolchain import ToolchainState, TuneCounts
+from collage_engine.records.toolchain import ToolchainInstance, ToolchainState, TuneCounts
 from collage_engine.support.typed import Count, Figure, Positive
 
 
@@ -117,8 +117,19 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def instance(self) -> str:
         """Return the id of its toolchain instance: ``tvm[library=openblas]``."""
-        inside = ",".join(f"{k}={v}" for k, v in sorted(self.config.items()))
-        return f"{self.toolchain}[{inside}]" if inside else self.toolchain
+        return self.toolchain_instance().id
+
+    def toolchain_instance(self, threads: int = 1) -> ToolchainInstance:
+        """Return its toolchain instance with so many threads."""
+        return ToolchainInstance(
+            toolchain=self.toolchain,
+            config=tuple(sorted(self.config.items())),
+            threads=threads,
+            precision=self.precision,
+            device=self.device,
+            architecture=self.architecture,
+            tuning=self.tuning,
+        )
 
 
 class Conversion(msgspec.Struct, frozen=True, kw_only=True):

@@ -194,15 +194,7 @@ def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:
     return tuple(
         make_candidate(
             graph,
-            ToolchainInstance(
-                toolchain=part.toolchain,
-                config=tuple(sorted(part.config.items())),
-                threads=1 if part.architecture else run.threads,
-                precision=part.precision,
-                device=part.device,
-                architecture=part.architecture,
-                tuning=part.tuning,
-            ),
+            part.toolchain_instance(1 if part.architecture else run.threads),
             tuple(map(OperatorNumber, part.nodes)),
             rule="earlier run",
             takes=part.takes,

@@ -126,20 +126,17 @@ class Store:
             model: A model's hash: results that hold for this model only count too.
         """
         row_keys = list(dict.fromkeys(keys))
+        row_keys += [f"{key}@{model}" for key in row_keys if model]
+        query = (
+            "select key, cost from measurements"
+            " where key in (select value from json_each(?)) order by key"
+        )
         costs: dict[str, Cost] = {}
-        with self._reading() as database:
-            if database is None:
-                return costs
-            row_keys += [f"{key}@{model}" for key in row_keys if model]
-            query = (
-                "select key, cost from measurements"
-                " where key in (select value from json_each(?)) order by key"
-            )
-            for key, cost in database.execute(query, [json.dumps(row_keys)]).fetchall():
-                decoded = _usable(key, cost)
-                if decoded is not None:  # In this order a model's own row replaces the common.
-                    stored = msgspec.structs.replace(decoded, from_store=True)
-                    costs[key.partition("@")[0]] = stored
+        for key, cost in self._select(query, json.dumps(row_keys)):
+            decoded = _usable(key, cost)
+            if decoded is not None:  # In this order a model's own row replaces the common.
+                stored = msgspec.structs.replace(decoded, from_store=True)
+                costs[key.partition("@")[0]] = stored
         return costs
 
     def measurements(self) -> Iterator[Measurement]:
@@ -163,25 +160,17 @@ class Store:
 
     def constant(self, name: str) -> Any | None:
         """Return a machine constant (launches, transition costs): a JSON value, or None."""
-        with self._reading() as database:
-            if database is None:
-                return None
-            rows = database.execute("select value from constants where name = ?", [name]).fetchall()
+        rows = self._select("select value from constants where name = ?", name)
         return json.loads(rows[0][0]) if rows else None
 
     def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
         """Return what tuning kept under these keys, as JSON text (``TuningRecords``)."""
-        listed = json.dumps(list(keys))
         query = "select key, value from tuning where key in (select value from json_each(?))"
-        with self._reading() as database:
-            return dict(database.execute(query, [listed]).fetchall()) if database else {}
+        return dict(self._select(query, json.dumps(list(keys))))
 
     def has_tuning(self, context: str) -> bool:
         """Return whether anything was tuned in a context (``tuning_records.context_hash``)."""
-        with self._reading() as database:
-            return database is not None and bool(
-                database["tuning"].count_where("context = ?", [context])
-            )
+        return bool(self._select("select 1 from tuning where context = ? limit 1", context))
 
     def info(self) -> StoreInfo:
         """Return what the store holds, in numbers."""
@@ -268,6 +257,11 @@ class Store:
                 self._database = self._open()
             yield self._database
 
+    def _select(self, query: str, parameter: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a query; none where there is no file yet."""
+        with self._reading() as database:
+            return [] if database is None else database.execute(query, [parameter]).fetchall()
+
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:
         """Raise errors of SQLite and of the system as sentences."""
@@ -291,14 +285,12 @@ class Store:
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Keep measurements in one transaction."""
         rows = [_row(measurement) for measurement in measurements]
-        with self._writing() as database, database.conn:
-            database.table("measurements").upsert_all(rows, pk="key")
+        self._upsert("measurements", rows)
 
     def put_constant(self, name: str, value: Any) -> None:
         """Keep a constant of this machine, any JSON value, replacing an older one."""
         row = {"name": name, "value": json.dumps(value), "measured_at": now_text()}
-        with self._writing() as database, database.conn:
-            database.table("constants").upsert(row, pk="name")
+        self._upsert("constants", [row])
 
     def put_tuning(self, key: str, value: str, *, context: str = "", workload: str = "") -> None:
         """Keep what tuning found, as JSON text, replacing an older one."""
@@ -309,8 +301,12 @@ class Store:
             "value": value,
             "stored_at": now_text(),
         }
+        self._upsert("tuning", [row])
+
+    def _upsert(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
+        """Write rows, which replace those of the same key, in one transaction."""
         with self._writing() as database, database.conn:
-            database.table("tuning").upsert(row, pk="key")
+            database.table(table).upsert_all(rows, pk="name" if table == "constants" else "key")
 
     def clear(self) -> int:
         """Remove everything; the number of measurements removed. Heals a damaged file."""
