@@ -198,18 +198,19 @@ class Recorder:
 
 
 _UNKNOWN: Any = object
-"""Stands for the class of sessions, which follows ``_Session`` among the bases of what it makes."""
+"""Stands for the class of sessions, which follows ``_Opening`` among the bases of what it makes."""
 
 
-class _Session(_UNKNOWN):  # type: ignore[misc]
+class _Opening(_UNKNOWN):  # type: ignore[misc]
     """What replaces a class of sessions has before that class itself: see ``_replace``.
 
-    A session without a placement and a recorder is the original in all that it does.
+    A session without a placement and a recorder is the original in all that it does; others become
+    of the class ``watched``.
     """
 
+    watched: type
     _placement: Placement | None = None
     _recorder: Recorder | None = None
-
     _arguments: tuple[Any, Any] | None = None
     """Those of a session that is loaded when the placement lacks something."""
 
@@ -222,10 +223,12 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         elif folder is None:
             super().__init__(path_or_bytes, *more, **named)
         else:
+            self.__class__ = self.watched
             own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
             self._arguments = (path_or_bytes, *more), named
             self._placement = Placement(folder, lambda feeds: own()(feeds))
         if digest and os.environ.get(RECORD):
+            self.__class__ = self.watched
             self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
 
     def _open_with(
@@ -241,6 +244,10 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
         finally:
             options.intra_op_num_threads = own  # the program may open others with them
 
+
+class _Watched(_Opening):
+    """What a session with a placement or a recorder has before the class that it was opened as."""
+
     def __getattr__(self, name: str) -> Any:
         """Load the session that the program asked for, where a placement lacks something."""
         if self._placement is not None:
@@ -248,15 +255,13 @@ class _Session(_UNKNOWN):  # type: ignore[misc]
                 arguments, self._arguments = self._arguments, None
                 if arguments is not None:
                     try:
-                        super().__init__(*arguments[0], **arguments[1])
+                        super(_Opening, self).__init__(*arguments[0], **arguments[1])
                     except BaseException:
                         self._arguments = arguments
                         raise
         return object.__getattribute__(self, name)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        if self._recorder is None and self._placement is None:
-            return super().run(output_names, input_feed, run_options)
         if self._recorder is None:
             return self._run(output_names, input_feed, run_options)
         start = time.perf_counter()
@@ -329,7 +334,7 @@ class _AfterImport:
         """Return the package's own spec, whose loader then replaces the class."""
         if name != PACKAGE:
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             execute = spec.loader.exec_module
@@ -347,7 +352,8 @@ def _replace(package: Any) -> None:
     original = package.InferenceSession
     about = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
     about["collage_original"] = original  # with which a loader runs a model's own file
-    new = type(original.__name__, (_Session, original), about)
+    new = type(original.__name__, (_Opening, original), about)
+    new.watched = type(original.__name__, (_Watched, new), about)  # type: ignore[attr-defined]
     for module in (package, sys.modules[original.__module__]):
         setattr(module, original.__name__, new)
 
@@ -359,7 +365,7 @@ def install() -> None:
     if PACKAGE in sys.modules:
         _replace(sys.modules[PACKAGE])
     else:
-        sys.meta_path.insert(0, _AfterImport())  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _AfterImport())
 
 
 def main() -> None:

@@ -281,7 +281,7 @@ def use_huge_pages(before: list[tuple[int, int, int]]) -> None:
 # -- values ----------------------------------------------------------------------------
 
 
-def numpy_dtype(name):
+def numpy_dtype(name: str) -> Any:
     """Return the NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
@@ -1072,7 +1072,9 @@ def error_of(computed, true, loses_nan=False):
     return error, error / scale if scale > 0 else error
 
 
-def compared(manifest, outputs, truth):
+def compared(
+    manifest: dict[str, Any], outputs: Sequence[Any], truth: Sequence[Any]
+) -> tuple[list[tuple[float, float]], str | None]:
     """Return the errors of outputs, and what is wrong with them or None."""
     wrong, errors = None, []
     loses_nan = bool(manifest.get("placement", {}).get("nan_losses"))
