@@ -26,7 +26,7 @@ from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
 from collage_engine.run.contenders import candidates_of_run
-from collage_engine.run.stages.compile_only import UNMEASURED
+from collage_engine.run.run_document import UNMEASURED
 from collage_engine.run.stages.samples import refuse_unchecked
 from collage_engine.support.errors import SessionError
 from collage_engine.support.typed import convert

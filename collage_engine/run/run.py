@@ -19,12 +19,11 @@ from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.placement import Run
 from collage_engine.records.protocol import Job, RunStart
-from collage_engine.run.chosen_placement import with_profiled_costs
-from collage_engine.run.run_document import run_document, unmeasured_document
+from collage_engine.run.run_document import run_document, unmeasured_document, with_profiled_costs
 from collage_engine.run.stages.compile_only import compile_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.export import export_winner, require_quiet_machine, write
+from collage_engine.run.stages.export import require_quiet_machine, write
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
@@ -38,6 +37,7 @@ from collage_engine.run.stages.whole_models import (
     whole_models,
 )
 from collage_engine.run.task import RunTask
+from collage_engine.support.errors import ArtifactError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.candidate_timing import Measuring
@@ -208,8 +208,7 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         # Isolated costs of what could influence the placement.
         inputs = measure_candidates(task, catalog, inputs, measuring, race, control)
         # Better kernels for those that tuning could bring into the best cover.
-        tuned = tune_kernels(task, catalog, inputs, measuring, race, control)
-        catalog, inputs = tuned.catalog, tuned.inputs
+        catalog, inputs, tuning = tune_kernels(task, catalog, inputs, measuring, race, control)
         while True:
             searched = search_covers(
                 catalog, inputs, race, control
@@ -231,24 +230,31 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         inputs = calibrated
     # These and all baselines enter the race, as far as there is time; it ends.
     confirmed = confirm_winner(task, catalog, inputs, searched.covers, samples, race, control)
-    exported = export_winner(task, catalog, samples, confirmed, control)
+    after = require_quiet_machine(machine_state(), task.settings)
+    module, artifact, not_exported = confirmed.race_result.winner.folder, None, None
+    assert module is not None
+    try:
+        artifact = write(task, catalog, samples, confirmed.chosen, module, control)
+    except ArtifactError as error:
+        not_exported = error
     document = run_document(
         task,
         catalog,
         inputs,
         samples,
         confirmed,
-        exported,
         control,
+        artifact=artifact,
+        machine_after=after,
         answer=searched.answer,
         counts=measuring.counts,
-        tuning=tuned.tuning,
+        tuning=tuning,
         rounding=chosen.rounding,
     )
     update = _update(catalog, with_profiled_costs(inputs, confirmed.race_result), document)
-    if exported.not_exported is not None:
+    if not_exported is not None:
         control.emit(update)  # minutes of measuring are not lost for want of room on a disk
-        raise exported.not_exported
+        raise not_exported
     return update
 
 

@@ -1,45 +1,155 @@
-"""The document of a run: what ``collage place --json`` prints and sessions keep.
+"""Documents of runs: what ``collage place --json`` prints and sessions keep.
 
-It also says how much memory the winner of the race takes.
+Each states what its run was asked for and what came of it, also while the run still goes on: its
+placements with the times of the race, and how much memory the winner takes.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from collage_engine.candidates.catalog import CandidateCatalog
+from collage_engine.candidates.catalog import CandidateCatalog, nan_losses, threads_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import size_warning
 from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.planning.search_problem import pin_verdicts
+from collage_engine.planning.search_problem import RUNNERS_UP, pin_verdicts
+from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
+    Baseline,
     CandidateCounts,
+    MachineState,
     MemorySeen,
     MemoryUse,
+    Placement,
     Run,
     Unmeasured,
 )
 from collage_engine.records.precision import Accuracy, Rounding
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import TuneCounts
-from collage_engine.run.chosen_placement import runners_up, with_profiled_costs
-from collage_engine.run.provisional import baseline_of, begun_document
-from collage_engine.run.stages.compile_only import UNMEASURED, CompileOnlyResult
-from collage_engine.run.stages.confirm import ConfirmResult
-from collage_engine.run.stages.export import ExportResult
 from collage_engine.run.stages.samples import RunSamples, tolerance_warnings
 from collage_engine.run.task import RunTask
 from collage_engine.search.problem import Answer
 from collage_engine.support.text import counted
 from collage_engine.timing.tuning import tables_of
 from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
+from collage_engine.trials.race import Race
 from collage_engine.trials.standings import RaceResult
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import busy_warnings
+
+if TYPE_CHECKING:
+    from collage_engine.run.stages.compile_only import CompileOnlyResult
+    from collage_engine.run.stages.confirm import ConfirmResult
+
+UNMEASURED = "unmeasured"
+"""The ``winner`` of a run in which nothing could be timed."""
+
+
+def provisional_document(
+    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
+) -> Run:
+    """Return the run's document as far as it is known.
+
+    Args:
+        task: What the run was asked for.
+        catalog: The toolchains.
+        inputs: The candidates and their costs.
+        race: The placements that take part; one of them leads.
+        control: The run's warnings and times.
+
+    Returns:
+        The document, with the leader.
+    """
+    results = race.standings.results()
+    assert race.leader is not None
+    best = race.standings.result_of(race.leader)
+    named = next(
+        result.contender for result in results if result.contender.key == best.contender.key
+    )
+    return msgspec.structs.replace(
+        begun_document(task, catalog, inputs.candidates, control),
+        placement=timed_placement(inputs, best),
+        baselines=[
+            baseline_of(inputs, result)
+            for result in results
+            if result.contender.kind != COLLAGE and result.measured_us is not None
+        ],
+        winner=COLLAGE if named.kind == COLLAGE else named.name,
+        max_abs_error=best.max_abs_error,
+        max_rel_error=best.max_rel_error,
+        confirmation="trial",
+        provisional=True,
+    )
+
+
+def baseline_of(inputs: SearchInputs, outcome: ContenderResult) -> Baseline:
+    """Return the record of a baseline with its measured and its estimated time."""
+    contender = outcome.contender
+    assert contender.kind != COLLAGE
+    return Baseline(
+        name=contender.name,
+        kind=contender.kind,
+        measured_us=outcome.measured_us,
+        spread_us=outcome.spread_us,
+        estimated_us=inputs.placement(contender.cover).estimated_us if contender.cover else None,
+        reason=outcome.reason,
+        names=outcome.names,
+        partitions=max(1, len(contender.cover)),
+        reduced=contender.reduced,
+        max_rel_error=finite(outcome.max_rel_error),
+        barred=contender.barred,
+        order=tuple(dict.fromkeys(part.instance.toolchain for part in contender.cover)),
+        candidates=tuple(part.id for part in contender.cover),
+        layers=outcome.layers,
+    )
+
+
+def begun_document(
+    task: RunTask, catalog: CandidateCatalog, candidates: Sequence[Candidate], control: RunControl
+) -> Run:
+    """Return the document of a run that has no placement yet and has measured no candidate.
+
+    Args:
+        task: What the run was asked for. The user's inputs are large and are left out.
+        catalog: The toolchains and the device.
+        candidates: All candidates.
+        control: Knows the seconds of the stages and the warnings.
+    """
+    record, settings = task.open_model.model.record, task.settings
+    distinct = len({candidate.key for candidate in candidates})
+    return Run(
+        id=task.run_id,
+        name=settings.name,
+        model={
+            "path": record.path,
+            "sha256": record.sha256,
+            "nodes": record.nodes,
+            "folded": list(record.folded),
+        },
+        target=settings.target,
+        threads=threads_of(settings),
+        toolchains=list(catalog.states),
+        candidates=CandidateCounts(enumerated=len(candidates), distinct=distinct, skipped=distinct),
+        placement=None,
+        baselines=[],
+        winner="",
+        pins=[],
+        max_abs_error=None,
+        max_rel_error=None,
+        seconds=control.total_seconds(),
+        started_at=task.started_at,
+        settings=msgspec.to_builtins(msgspec.structs.replace(task.asked, inputs_npz=None)),
+        threads_us=dict(task.threads_us),
+        device=catalog.device_text,
+        warnings=list(control.warnings),
+        first_answer_s=control.first_answer_s,
+    )
 
 
 def run_document(
@@ -48,9 +158,10 @@ def run_document(
     inputs: SearchInputs,
     samples: RunSamples,
     confirmed: ConfirmResult,
-    exported: ExportResult,
     control: RunControl,
     *,
+    artifact: str | None,
+    machine_after: MachineState,
     answer: Answer,
     counts: CandidateCounts,
     tuning: TuneCounts | None,
@@ -64,8 +175,9 @@ def run_document(
         inputs: All candidates with their costs.
         samples: The true outputs.
         confirmed: How the race ended.
-        exported: Where the artifact lies.
         control: Knows the seconds of the stages, the warnings, and what was cut short.
+        artifact: The artifact's folder; None: there is none.
+        machine_after: Clocks and load after the last measurement.
         answer: What the search said last.
         counts: How many candidates were measured.
         tuning: What was tuned; None: there was nothing to tune.
@@ -74,7 +186,7 @@ def run_document(
     race_result = confirmed.race_result
     settings, winner = inputs.settings, race_result.winner
     record = task.open_model.model.record
-    memory = memory_use(winner, record.weights_bytes, exported.artifact, control.peak_memory())
+    memory = memory_use(winner, record.weights_bytes, artifact, control.peak_memory())
     profiled = with_profiled_costs(inputs, race_result)
     costs = {c.id: profiled.costs.cost(c.id) for c in inputs.candidates}
     unmeasured = _unmeasured(inputs, race_result, control)
@@ -96,21 +208,21 @@ def run_document(
         pins=pin_verdicts(inputs.pins, answer),
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
-        artifact=exported.artifact,
+        artifact=artifact,
         lower_bound_us=answer.lower_bound_us,
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=samples.run_tolerance,
         samples=1 + len(samples.further_samples),
         not_finite=dict(samples.not_finite),
-        machine=[task.machine_before, exported.machine_after],
+        machine=[task.machine_before, machine_after],
         warnings=[
             *tolerance_warnings(samples.run_tolerance, race_result.results),
             *control.warnings,
             *_unscheduled_warning(winner),
             *(winner.built.notes if winner.built is not None else ()),
             *size_warning(memory.artifact_bytes, settings),
-            *busy_warnings([task.machine_before, exported.machine_after]),
+            *busy_warnings([task.machine_before, machine_after]),
         ],
         limits=[*answer.limit_verdicts, *memory_verdict(settings, race_result)],
         accuracy=accuracy_of(
@@ -325,4 +437,85 @@ def accuracy_of(
         products=rounding.products,
         ranked_for=rounding.ranked_for,
         tried=rounding.tried,
+    )
+
+
+def chosen_placement(inputs: SearchInputs, race_result: RaceResult) -> Placement:
+    """Return the winner of the race as a placement with its end-to-end times.
+
+    A baseline, or a mix that was tried first, may win with a partition whose candidate was left
+    unmeasured. What it took in the winner's own profile stands for its cost then, so that a
+    placement whose partitions were all measured always has an estimate.
+
+    Args:
+        inputs: All candidates with their costs.
+        race_result: How the race ended.
+    """
+    winner = race_result.winner
+    placement = timed_placement(with_profiled_costs(inputs, race_result), winner)
+    if winner.built is None:
+        return placement
+    in_model_us = race_result.in_model_us
+    # The builder may run partitions in another order than the search listed them.
+    by_candidate = {part.candidate: part for part in placement.partitions}
+    parts = tuple(
+        msgspec.structs.replace(by_candidate[built.id], id=f"p{k}", in_place_us=in_model_us.get(k))
+        for k, built in enumerate(winner.built.parts)
+    )
+    return msgspec.structs.replace(placement, partitions=parts, layers=winner.layers)
+
+
+def with_nan_losses(task: RunTask, placement: Placement) -> Placement:
+    """Return a placement with what of it does not hand on NaN."""
+    losses = nan_losses(task.open_model.model.graph, placement)
+    return msgspec.structs.replace(placement, nan_losses=losses)
+
+
+def with_profiled_costs(inputs: SearchInputs, race_result: RaceResult) -> SearchInputs:
+    """Return the inputs with costs of the winner's partitions that have none, from its profile.
+
+    A cost stands for the winner's own partition alone: what a partition takes in one placement says
+    little of what it takes in another one.
+
+    Args:
+        inputs: All candidates with their costs.
+        race_result: The winner, with the times of its partitions.
+    """
+    built = race_result.winner.built
+    if built is None:
+        return inputs
+    seen = {
+        built.parts[k].id: Cost(state="measured", in_model_us=us, in_model="seen")
+        for k, us in race_result.in_model_us.items()
+        if not inputs.costs.cost(built.parts[k].id).usable
+    }
+    return inputs.with_costs(inputs.costs.with_isolated(seen)) if seen else inputs
+
+
+def runners_up(inputs: SearchInputs, race_result: RaceResult) -> list[Placement]:
+    """Return the fastest covers of several toolchains that ran and did not win, best first."""
+    winner = race_result.winner.contender.key
+    ran = [
+        (result.measured_us, result)
+        for result in race_result.results
+        if result.contender.kind == COLLAGE
+        and result.contender.key != winner
+        and result.measured_us
+    ]
+    ran.sort(key=lambda one: one[0])
+    return [timed_placement(inputs, one) for _, one in ran[: RUNNERS_UP + 1]]
+
+
+def timed_placement(inputs: SearchInputs, outcome: ContenderResult) -> Placement:
+    """Return a contender's cover as a placement, with its time and the error of its estimate."""
+    placement, measured_us = inputs.placement(outcome.contender.cover), outcome.measured_us
+    additive_error_us = None
+    if measured_us is not None and placement.estimated_us is not None:
+        additive_error_us = measured_us - placement.estimated_us
+    return msgspec.structs.replace(
+        placement,
+        measured_us=measured_us,
+        spread_us=outcome.spread_us,
+        additive_error_us=additive_error_us,
+        spin=bool(outcome.built is not None and outcome.built.spin),
     )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,8 +25,8 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import FAULTS
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.partition.rules import CandidateSource
-from collage_engine.records.candidate import UNKNOWN, Candidate, CostTable
+from collage_engine.planning.search_inputs import SearchInputs
+from collage_engine.records.candidate import UNKNOWN, Candidate
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
@@ -38,7 +38,6 @@ from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import group_candidates
 from collage_engine.timing.tuning_choice import (
-    ProblemOf,
     can_be_tuned,
     choices_of,
     is_plain,
@@ -92,17 +91,6 @@ def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
     return TuneCounts(**sums)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tuned:
-    """The result says what tuning made of a run's candidates."""
-
-    catalog: CandidateCatalog
-    """With the tuned instance, where it has candidates."""
-    candidates: tuple[Candidate, ...]
-    costs: CostTable
-    counts: TuneCounts
-
-
 @dataclass(eq=False)
 class Tuning:
     """The tuning of one toolchain instance in one run; closing it ends the child.
@@ -112,15 +100,17 @@ class Tuning:
 
     open_model: OpenModel
     catalog: CandidateCatalog
-    settings: RunSettings
-    """The run's settings, with the budget of this instance."""
+    """With the tuned instance, once it has candidates."""
+    inputs: SearchInputs
+    """The candidates with their costs, tuned ones beside the untuned ones."""
     measuring: Measuring
     """Measures tuned candidates."""
-    problem_of: ProblemOf
     control: RunControl
     report: StageReport
     instance: ToolchainInstance
     """The untuned instance."""
+    budget_s: float
+    """Seconds for it."""
     job: str = JOB
     """What the child does, as a worker's target."""
 
@@ -128,7 +118,7 @@ class Tuning:
         self.toolchain = self.instance.toolchain
         self.counts = TuneCounts()
         self._records = TuningRecords(self.open_model.store, self.catalog.keys, self.toolchain)
-        env = measuring_environment([self.toolchain], threads_of(self.settings))
+        env = measuring_environment([self.toolchain], threads_of(self.inputs.settings))
         self._worker = Worker(self.job, env=env, name="collage-tune")
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
@@ -136,7 +126,6 @@ class Tuning:
         """By workload."""
         self._searched: set[str] = set()
         """Workloads that were searched in this run."""
-        self._sources: list[CandidateSource] = list(self.catalog.sources)
         self._ended = 0
         """How often a request ended the child, or had no answer in time."""
 
@@ -144,27 +133,19 @@ class Tuning:
         """End the child."""
         self._worker.close()
 
-    def run(self, candidates: Sequence[Candidate], costs: CostTable) -> Tuned:
+    def run(self) -> None:
         """Tune until the budget is spent or nothing is left that could change the answer.
-
-        Args:
-            candidates: All candidates.
-            costs: Their costs.
-
-        Returns:
-            The candidates and costs with tuned candidates beside the untuned ones.
 
         Raises:
             Cancelled: The user stopped the run.
         """
-        began, seconds = time.monotonic(), self.settings.tune_budget_s
-        candidates = tuple(candidates)
+        began, seconds = time.monotonic(), self.budget_s
         reserve = min(BESIDE_S, BESIDE_SHARE * seconds)
-        ends = began + max(seconds, min(BESIDE_S, self.settings.budget_s))
+        ends = began + max(seconds, min(BESIDE_S, self.inputs.settings.budget_s))
         while True:
-            chosen = self._promising(candidates, costs)
+            chosen = self._promising()
             listed = self._list(chosen)
-            turns = ranked(chosen, costs, self._tasks, self._known)
+            turns = ranked(chosen, self.inputs.costs, self._tasks, self._known)
             total = sum(score for _, score in turns)
             taken = 0
             for task, score in turns:
@@ -175,11 +156,9 @@ class Tuning:
                 share = max(SHORTEST_S, min(LONGEST_S, left * score / total))
                 self._turn(task, min(share, left))
                 taken += 1
-            before = {c.id: c.key for c in candidates}
-            candidates, costs = self._add_tuned(candidates, costs, chosen, ends)
-            changed = any(before.get(c.id) != c.key for c in candidates)
+            added = self._add_tuned(chosen, ends)
             spent = time.monotonic() >= ends - reserve
-            if spent or not (listed or taken or changed):
+            if spent or not (listed or taken or added):
                 break
         improved = sum(bool(r.choice) for r in self._known.values())
         self.counts = msgspec.structs.replace(
@@ -189,33 +168,25 @@ class Tuning:
             from_store=sum(r.complete for w, r in self._known.items() if w not in self._searched),
             seconds=time.monotonic() - began,
         )
-        return Tuned(
-            catalog=replace(self.catalog, sources=tuple(self._sources)),
-            candidates=candidates,
-            costs=costs,
-            counts=self.counts,
-        )
 
     # -- what is worth tuning ------------------------------------------------------------
 
-    def _promising(self, candidates: Sequence[Candidate], costs: CostTable) -> list[Candidate]:
+    def _promising(self) -> list[Candidate]:
         """Return the candidates whose tuning could change the answer, the longest ones first."""
         mine = [
             c
-            for c in candidates
-            if c.instance.id == self.instance.id and can_be_tuned(c, costs, (self.toolchain,))
+            for c in self.inputs.candidates
+            if c.instance.id == self.instance.id
+            and can_be_tuned(c, self.inputs.costs, (self.toolchain,))
         ]
         self._learn(c.key for c in mine)
-        names = {c.id for c in candidates}
-        hopeful = {c.id for c in mine if self._may_gain(c, names)}
-        return promising(candidates, costs, hopeful, self.problem_of)
+        return promising(self.inputs, {c.id for c in mine if self._may_gain(c)})
 
-    def _may_gain(self, candidate: Candidate, names: Collection[str]) -> bool:
+    def _may_gain(self, candidate: Candidate) -> bool:
         """Tell whether a candidate has kernels to search, or better ones that it has not got yet.
 
         Args:
             candidate: The untuned candidate.
-            names: Ids of all candidates, tuned ones among them.
         """
         tasks = self._tasks.get(candidate.key)
         if tasks is None:  # nobody knows yet whether there is anything to tune
@@ -224,7 +195,7 @@ class Tuning:
         if any(record is None or not record.complete for record in records):
             return True
         has_choice = any(record is not None and record.choice for record in records)
-        return has_choice and self._tuned_id(candidate) not in names
+        return has_choice and self._tuned_id(candidate) not in self.inputs.by_id
 
     def _tuned_id(self, plain: Candidate) -> str:
         """Return the id of a candidate's tuned one."""
@@ -251,7 +222,7 @@ class Tuning:
             Whether there were such candidates, and time to ask.
         """
         unknown = [c for c in chosen if c.key not in self._tasks]
-        seconds = self.settings.tune_budget_s
+        seconds = self.budget_s
         if not unknown or (seconds <= 0 and not self._records.any()):
             return False
         share = BESIDE_SHARE * seconds if seconds > 0 else BESIDE_S
@@ -344,60 +315,49 @@ class Tuning:
 
     # -- tuned candidates ----------------------------------------------------------------
 
-    def _add_tuned(
-        self,
-        candidates: tuple[Candidate, ...],
-        costs: CostTable,
-        chosen: Sequence[Candidate],
-        deadline: float,
-    ) -> tuple[tuple[Candidate, ...], CostTable]:
+    def _add_tuned(self, chosen: Sequence[Candidate], deadline: float) -> bool:
         """Add tuned candidates beside the untuned ones, and measure them; older ones are replaced.
 
         Args:
-            candidates: All candidates.
-            costs: Their costs.
             chosen: The untuned candidates that tuned ones are made of.
             deadline: When measuring ends, on the monotonic clock.
 
         Returns:
-            The candidates and their costs.
+            Whether there were any to add.
         """
         table = choices_of(self._known)
         if not table:
-            return candidates, costs
+            return False
         digest = tuner_of(get(self.toolchain)).keep(table)
-        instance = tuned_instance(self.instance, digest)
-        have = {c.id: c for c in candidates}
-        new: list[Candidate] = []
-        for plain in chosen:
-            tuned = self._tuned(plain, instance, table)
-            if tuned is None:
-                continue
-            tuned_before = have.get(tuned.id)
-            if tuned_before is None or tuned_before.key != tuned.key:
-                new.append(tuned)
-        current = tuple(
-            msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
-            for c in candidates
-        )
-        self._sources = [o for o in self._sources if o.instance.id != instance.id]
-        if new or any(c.instance.id == instance.id for c in current):
-            base = next(o for o in self.catalog.sources if o.instance.id == self.instance.id)
-            self._sources.append(replace(base, instance=instance))
-        if not new:
-            return current, costs
-        costs = costs.with_isolated({c.id: UNKNOWN for c in new})
-        costs = self.open_model.with_stored_costs(new, costs)
-        self.report.progress(0, len(new), "measuring tuned candidates")
-        self.measuring.begin(new, costs)
-        groups = group_candidates(c for c in new if not costs.known(c.id))
-        if groups:
-            costs = costs.with_measured(new, self.measuring.measure_batch(groups, deadline))
-        self.counts = msgspec.structs.replace(
-            self.counts, candidates=self.counts.candidates + len(new)
-        )
+        instance, inputs = tuned_instance(self.instance, digest), self.inputs
+        made = {c.id: c for plain in chosen if (c := self._tuned(plain, instance, table))}
+        new = [
+            c for c in made.values() if c.id not in inputs.by_id or inputs.by_id[c.id].key != c.key
+        ]
         fresh = {c.id for c in new}
-        return (*(c for c in current if c.id not in fresh), *new), costs
+        current = [
+            msgspec.structs.replace(c, instance=instance) if c.instance.id == instance.id else c
+            for c in inputs.candidates
+            if c.id not in fresh
+        ] + new
+        sources = [o for o in self.catalog.sources if o.instance.id != instance.id]
+        if any(c.instance.id == instance.id for c in current):
+            base = next(o for o in sources if o.instance.id == self.instance.id)
+            sources.append(replace(base, instance=instance))
+        self.catalog = replace(self.catalog, sources=tuple(sources))
+        costs = inputs.costs
+        if new:
+            costs = costs.with_isolated(dict.fromkeys(fresh, UNKNOWN))
+            costs = self.open_model.with_stored_costs(new, costs)
+            self.report.progress(0, len(new), "measuring tuned candidates")
+            self.measuring.begin(new, costs)
+            groups = group_candidates(c for c in new if not costs.known(c.id))
+            if groups:
+                costs = costs.with_measured(new, self.measuring.measure_batch(groups, deadline))
+            count = self.counts.candidates + len(new)
+            self.counts = msgspec.structs.replace(self.counts, candidates=count)
+        self.inputs = inputs.with_candidates(current, costs)
+        return bool(new)
 
     def _tuned(
         self, plain: Candidate, instance: ToolchainInstance, table: Mapping[str, dict[str, Any]]

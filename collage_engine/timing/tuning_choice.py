@@ -6,26 +6,23 @@ as little as tuning may make of it; other candidates are not tuned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from collage_engine.kernels.choices import TUNED
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, CostTable
 from collage_engine.records.format import PAIR, pair_name, split_pair
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.search.api import solve
-from collage_engine.search.problem import Problem
 
 GAIN = 0.3
 """Share of a candidate's time that tuning saves at most: one that lies further behind others is not
 tuned. Chosen: in ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
-
-ProblemOf = Callable[[Sequence[Candidate], CostTable], Problem]
-"""Makes the search problem of some candidates."""
 
 
 def is_plain(instance: ToolchainInstance) -> bool:
@@ -49,26 +46,20 @@ def choices_of(records: Mapping[str, TuneRecord]) -> dict[str, dict[str, Any]]:
     return {w: dict(r.choice) for w, r in records.items() if r.choice}
 
 
-def promising(
-    candidates: Sequence[Candidate],
-    costs: CostTable,
-    tunable: Collection[str],
-    problem_of: ProblemOf,
-) -> list[Candidate]:
+def promising(inputs: SearchInputs, tunable: Collection[str]) -> list[Candidate]:
     """Return the candidates whose tuning could change the answer, those that take longest first.
 
     They are those of the best cover if each of them became as fast as it could.
 
     Args:
-        candidates: All candidates.
-        costs: Their costs.
+        inputs: All candidates with their costs.
         tunable: Ids of those that can be tuned.
-        problem_of: Makes the search problem of some candidates.
     """
-    by_id = {c.id: c for c in candidates if costs.cost(c.id).usable}
+    costs = inputs.costs
+    by_id = {c.id: c for c in inputs.candidates if costs.cost(c.id).usable}
     if by_id.keys().isdisjoint(tunable):
         return []
-    problem = problem_of(tuple(by_id.values()), costs)
+    problem = inputs.problem_of(tuple(by_id.values()), costs)
     hoped = tuple(
         replace(candidate, cost_us=(1 - GAIN) * candidate.cost_us)
         if candidate.id in tunable and candidate.cost_us is not None

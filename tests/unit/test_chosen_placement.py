@@ -11,7 +11,7 @@ from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Cost, CostTable
 from collage_engine.records.placement import LayerTime
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.chosen_placement import chosen_placement, runners_up, timed_placement
+from collage_engine.run.run_document import chosen_placement, runners_up, timed_placement
 from collage_engine.trials.contender import Contender, ContenderKind, ContenderResult
 from collage_engine.trials.standings import RaceResult
 from tests.support.covers import candidate_on

@@ -17,19 +17,18 @@ from collage_engine.kernels.tuner import climb
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.planning.search_problem import make_placement, make_problem
+from collage_engine.planning.search_inputs import SearchInputs
+from collage_engine.planning.search_problem import make_placement
 from collage_engine.records.candidate import (
     Candidate,
     CandidateRecord,
     Cost,
     CostTable,
-    records_of,
     table_of,
 )
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
-from collage_engine.search.problem import Problem
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import Cancelled, ToolchainError
@@ -45,7 +44,7 @@ from collage_engine.timing.tuning_choice import (
     with_tuned_pairs,
 )
 from tests.support import tuning_targets
-from tests.support.candidates import candidate_of
+from tests.support.candidates import data_of
 from tests.support.graphs import GraphBuilder, chain, operator, record_of
 from tests.support.imported import imported_model
 from tests.support.runs import run_record
@@ -68,10 +67,10 @@ def record(instance: ToolchainInstance, nodes: tuple[int, ...], us: float) -> Ca
     )
 
 
-def problem_of(candidates: Sequence[Candidate], costs: CostTable) -> Problem:
-    """A chain of four operators."""
-    graph = chain(*["nn.relu"] * NODES).record
-    return make_problem(graph, candidates, costs, (), {}, RunSettings())
+def candidates_of(rows: Sequence[CandidateRecord], budget_s: float = 0.0) -> SearchInputs:
+    """Candidates of a chain of four operators."""
+    settings = RunSettings(tune_budget_s=budget_s, threads=1)
+    return data_of(chain(*["nn.relu"] * NODES), list(rows), settings=settings)
 
 
 def singles(us: float, other_us: float) -> list[CandidateRecord]:
@@ -104,7 +103,7 @@ def plain_of_tvm(one: CandidateRecord) -> bool:
 
 def chosen_of(rows: list[CandidateRecord]) -> list[str]:
     tunable = {row.id for row in rows if plain_of_tvm(row)}
-    return [c.id for c in promising(rows, table_of(rows), tunable, problem_of)]
+    return [c.id for c in promising(candidates_of(rows), tunable)]
 
 
 def test_what_could_win_once_tuned_is_chosen_and_the_rest_is_not():
@@ -300,21 +299,19 @@ def tune(
     tuning = Tuning(
         bench,
         catalog_of(TVM, OTHER),
-        RunSettings(tune_budget_s=budget_s, threads=1),
+        candidates_of(candidates or singles(100.0, 90.0), budget_s),
         bench,
-        problem_of,
         control,
         StageReport("tune", control.emit),
         TVM,
+        budget_s,
         job=f"{tuning_targets.__name__}:{job.__name__}",
     )
     try:
-        rows = candidates or singles(100.0, 90.0)
-        tuned = tuning.run(tuple(map(candidate_of, rows)), table_of(rows))
+        tuning.run()
     finally:
         tuning.close()
-    found = records_of(tuned.candidates, tuned.costs)
-    return tuning, tuned.catalog, found, bench, control.warnings
+    return tuning, tuning.catalog, tuning.inputs.records(), bench, control.warnings
 
 
 @pytest.fixture

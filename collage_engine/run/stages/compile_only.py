@@ -17,7 +17,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
-from collage_engine.run.chosen_placement import with_nan_losses
+from collage_engine.run.run_document import with_nan_losses
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of
 from collage_engine.run.task import RunTask
@@ -27,9 +27,6 @@ from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import TrialSettings
 from collage_engine.trials.runner import TrialRunner
-
-UNMEASURED = "unmeasured"
-"""The ``winner`` of a run in which nothing could be timed."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.search_inputs import Cover, SearchInputs
 from collage_engine.records.placement import Placement, Run
-from collage_engine.run.chosen_placement import chosen_placement, with_nan_losses
 from collage_engine.run.contenders import candidates_of_run
+from collage_engine.run.run_document import chosen_placement, with_nan_losses
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunTask

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.machine.clocks import machine_state
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.placement import MachineState, Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.confirm import ConfirmResult
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
-from collage_engine.support.errors import ArtifactError, MeasureError
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportResult:
-    """Where the artifact lies, or why it lies nowhere."""
-
-    artifact: str | None
-    not_exported: ArtifactError | None
-    """Why the artifact that was asked for could not be written; the run itself is complete."""
-    machine_after: MachineState
-    """Clocks and load after the last measurement."""
+from collage_engine.support.errors import MeasureError
 
 
 def require_quiet_machine(state: MachineState, settings: RunSettings) -> MachineState:
@@ -41,28 +27,6 @@ def require_quiet_machine(state: MachineState, settings: RunSettings) -> Machine
             "when the machine is quiet"
         )
     return state
-
-
-def export_winner(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    samples: RunSamples,
-    confirmed: ConfirmResult,
-    control: RunControl,
-) -> ExportResult:
-    """Write the winner's module, samples and manifest, if the run was asked for an artifact.
-
-    Raises:
-        MeasureError: The settings are strict, and others used the machine after the race.
-    """
-    after = require_quiet_machine(machine_state(), task.settings)
-    built = confirmed.race_result.winner.folder
-    assert built is not None
-    try:
-        artifact = write(task, catalog, samples, confirmed.chosen, built, control)
-    except ArtifactError as error:
-        return ExportResult(artifact=None, not_exported=error, machine_after=after)
-    return ExportResult(artifact=artifact, not_exported=None, machine_after=after)
 
 
 def write(

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl, StageReport
@@ -59,7 +58,7 @@ def measure_candidates(
         MeasureError: Nothing can be measured, and what is known makes no cover.
         Cancelled: The user stopped the run.
     """
-    inputs = _with_costs_of(task.previous, inputs)
+    inputs, graph = _with_costs_of(task.previous, inputs), task.open_model.model.graph
     if not measuring.counts.distinct:
         measuring.begin(inputs.candidates, inputs.costs)
     with control.stage("measure") as report:
@@ -67,17 +66,16 @@ def measure_candidates(
         seconds = race.clock.for_step_s if has_answer else race.clock.to_improve_s
         is_quick = task.is_quick and has_cover(inputs)
         seconds = 0.0 if is_quick else seconds
-        work = _Measurement(task, catalog, race, measuring, control.within(seconds), inputs)
-        is_complete = work.measure_as_far_as_possible(seconds, report)
+        planner = MeasurementPlanner(inputs, measuring, groups_of(graph), _profiled(race))
+        is_complete = _measure(task, catalog, planner, control.within(seconds), seconds, report)
+        inputs = planner.inputs
         if is_complete and "measure" in control.cut_short:
             control.cut_short.remove("measure")  # the first time it was
         elif not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
-        control.emit(
-            RunUpdate(candidates=work.inputs.records(), constants=dict(work.inputs.constants))
-        )
-    return work.inputs
+        control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
+    return inputs
 
 
 def has_cover(inputs: SearchInputs) -> bool:
@@ -95,80 +93,60 @@ def _with_costs_of(previous: Run | None, inputs: SearchInputs) -> SearchInputs:
     return inputs.with_costs(CostTable(usable).with_isolated(since))
 
 
-@dataclass(eq=False)
-class _Measurement:
-    """The measuring of one run."""
+def _profiled(race: Race) -> Iterator[Timed]:
+    """Return what partitions took within the model."""
+    for result in race.standings.profiled():
+        for part in result.contender.cover:
+            if part.id in result.partitions_us:
+                yield Timed(part.instance.id, part.nodes, result.partitions_us[part.id])
 
-    task: RunTask
-    catalog: CandidateCatalog
-    race: Race
-    measuring: Measuring
-    control: RunControl
-    inputs: SearchInputs
-    """What is known of the candidates so far; it stands when the measuring is interrupted."""
 
-    def measure_as_far_as_possible(self, seconds: float, report: StageReport) -> bool:
-        """Measure, also where that comes to an early end.
+def _measure(
+    task: RunTask,
+    catalog: CandidateCatalog,
+    planner: MeasurementPlanner,
+    control: RunControl,
+    seconds: float,
+    report: StageReport,
+) -> bool:
+    """Measure transitions and candidates, also where that comes to an early end.
 
-        Args:
-            seconds: The time for it.
-            report: Takes progress.
+    Args:
+        task: What the run was asked for.
+        catalog: The toolchain instances.
+        planner: Measures; it holds what is known of the candidates, which stands at an early end.
+        control: Ends when the time for it is over.
+        seconds: The time for it.
+        report: Takes progress.
 
-        Returns:
-            Whether everything that is wanted was measured.
+    Returns:
+        Whether everything that is wanted was measured.
 
-        Raises:
-            MeasureError: Nothing can be measured, and what is known makes no cover.
-        """
-        try:
-            return self._measure(seconds, report)
-        except (Cancelled, MeasureError) as error:
-            costs = self.task.open_model.with_stored_costs(
-                self.inputs.candidates, self.inputs.costs
-            )
-            self.inputs = self.inputs.with_costs(costs)
-            if isinstance(error, MeasureError):
-                if not has_cover(self.inputs):
-                    raise
-                self.control.warn(f"measuring came to an early end: {error}")
-            return False
+    Raises:
+        MeasureError: Nothing can be measured, and what is known makes no cover.
+    """
+    deadline = time.monotonic() + seconds
+    total = len({c.key for c in planner.inputs.candidates})
 
-    def _measure(self, seconds: float, report: StageReport) -> bool:
-        """Measure transitions and candidates, in this order."""
-        deadline = time.monotonic() + seconds
-        total = len({c.key for c in self.inputs.candidates})
+    def now(text: str) -> None:
+        report.progress(0, total, text)
 
-        def now(text: str) -> None:
-            report.progress(0, total, text)
-
-        if seconds < TRANSITIONS_FROM_S:
-            # Where there is little time, candidates of this model go before facts of the machine.
-            with contextlib.suppress(Cancelled):
-                self._take_constants(now, self.control.within(0.0))
-        else:
-            self._take_constants(now, self.control)
-        self.control.check()
-        opened, inputs = self.task.open_model, self.inputs
+    # Where there is little time, candidates of this model go before facts of the machine.
+    is_short = seconds < TRANSITIONS_FROM_S
+    try:
+        with contextlib.suppress(*([Cancelled] if is_short else [])):
+            part = control.within(0.0) if is_short else control
+            settings = planner.inputs.settings
+            constants = transition_constants(task.open_model, catalog, settings, part, now)
+            planner.inputs = planner.inputs.with_constants(constants)
+        control.check()
         now("recording the model's own values")
-        planner = MeasurementPlanner(
-            inputs,
-            self.measuring,
-            groups_of(opened.model.graph),
-            (
-                Timed(part.instance.id, part.nodes, result.partitions_us[part.id])
-                for result in self.race.standings.profiled()
-                for part in result.contender.cover
-                if part.id in result.partitions_us
-            ),
-        )
-        try:
-            return planner.measure(deadline)
-        finally:
-            self.inputs = planner.inputs
-
-    def _take_constants(self, now: Callable[[str], None], control: RunControl) -> None:
-        """Take what transitions and conversions cost from the store, or measure it."""
-        constants = transition_constants(
-            self.task.open_model, self.catalog, self.inputs.settings, control, now
-        )
-        self.inputs = self.inputs.with_constants(constants)
+        return planner.measure(deadline)
+    except (Cancelled, MeasureError) as error:
+        costs = task.open_model.with_stored_costs(planner.inputs.candidates, planner.inputs.costs)
+        planner.inputs = planner.inputs.with_costs(costs)
+        if isinstance(error, MeasureError):
+            if not has_cover(planner.inputs):
+                raise
+            control.warn(f"measuring came to an early end: {error}")
+        return False

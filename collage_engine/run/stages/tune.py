@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass
-
-import msgspec
 
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import RunControl
@@ -20,16 +17,6 @@ from collage_engine.timing.tuning_choice import with_tuned_pairs
 from collage_engine.trials.race import Race
 
 
-@dataclass(frozen=True, kw_only=True)
-class TuneResult:
-    """The candidates, with tuned ones among them."""
-
-    catalog: CandidateCatalog
-    inputs: SearchInputs
-    tuning: TuneCounts | None
-    """None: there was nothing to tune."""
-
-
 def tune_kernels(
     task: RunTask,
     catalog: CandidateCatalog,
@@ -37,15 +24,18 @@ def tune_kernels(
     measuring: Measuring,
     race: Race,
     control: RunControl,
-) -> TuneResult:
+) -> tuple[CandidateCatalog, SearchInputs, TuneCounts | None]:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
 
     Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
     the next one's.
+
+    Returns:
+        The candidates, with tuned ones among them, and what was tuned; None: there was nothing.
     """
     settings = inputs.settings
     if task.is_quick or not worth_tuning(task.open_model.store, catalog, settings):
-        return TuneResult(catalog=catalog, inputs=inputs, tuning=None)
+        return catalog, inputs, None
     with control.stage("tune") as report:
         instances = [source.instance for source in catalog.sources]
         inputs = inputs.with_constants(with_tuned_pairs(inputs.constants, instances))
@@ -60,23 +50,22 @@ def tune_kernels(
             tuning = Tuning(
                 task.open_model,
                 catalog,
-                msgspec.structs.replace(settings, tune_budget_s=share),
+                inputs,
                 measuring,
-                inputs.problem_of,
                 part,
                 report,
                 instance,
+                share,
             )
             try:
                 with closing(tuning):
-                    tuned = tuning.run(inputs.candidates, inputs.costs)
+                    tuning.run()
             except Cancelled:
                 control.cut("tune")
                 break
-            catalog = tuned.catalog
-            inputs = inputs.with_candidates(tuned.candidates, tuned.costs)
-            counts = sum_of(counts, tuned.counts)
+            catalog, inputs = tuning.catalog, tuning.inputs
+            counts = sum_of(counts, tuning.counts)
         race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
         control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
-    return TuneResult(catalog=catalog, inputs=inputs, tuning=counts)
+    return catalog, inputs, counts

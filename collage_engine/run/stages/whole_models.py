@@ -22,7 +22,7 @@ from collage_engine.run.contenders import (
     is_secondary,
     placement_under_pins,
 )
-from collage_engine.run.provisional import provisional_document
+from collage_engine.run.run_document import provisional_document
 from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.task import RunTask
 from collage_engine.store.store import Measurement
