@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import msgspec
@@ -26,27 +26,24 @@ from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.export import require_quiet_machine, write
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
-from collage_engine.run.stages.samples import RunSamples, draw_samples
+from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.threads import choose_threads
 from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import (
-    answer_teller,
     enter_whole_models,
     open_race,
     whole_models,
 )
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.errors import ArtifactError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs
-from collage_engine.trials.contender import Contender
 from collage_engine.trials.mixes import try_mixes
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
-from collage_engine.trials.race import Race
 from collage_engine.trials.runner import early_builder
 
 
@@ -93,157 +90,94 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             task = replace(task, builder=builder)
         catalog, inputs = enumerate_candidates(task, control, begins=True)
         # The true outputs, which placements are compared with.
-        samples = draw_samples(task, control)
+        state = RunState(task, control, catalog, inputs, draw_samples(task, control))
         if catalog.unmeasurable is None:
-            first = _first_answer(task, catalog, inputs, samples, control)
-            return _improved(_joined(first, samples, control), samples, control)
-        compiled = compile_unmeasured(task, catalog, inputs, samples, control)
-        artifact = write(task, catalog, samples, compiled.chosen, compiled.module_folder, control)
-        document = unmeasured_document(task, catalog, compiled, artifact, control)
+            _first_answer(state)
+            _join(state)
+            return _improved(state)
+        compiled = compile_unmeasured(state)
+        artifact = write(state, compiled.chosen, compiled.module_folder)
+        document = unmeasured_document(state, compiled, artifact)
         return _update(catalog, compiled.inputs, document)
 
 
-@dataclass(frozen=True)
-class _FirstAnswer:
-    """A run whose whole models have been raced, on the threads that it goes on with.
-
-    Attributes:
-        task: What the run was asked for, with its number of threads.
-        catalog: The toolchains and candidates on so many threads.
-        inputs: The candidates with their costs so far.
-        race: The race, with each toolchain alone in it.
-        waiting: The whole models that enter after products were chosen that may be rounded.
-    """
-
-    task: RunTask
-    catalog: CandidateCatalog
-    inputs: SearchInputs
-    race: Race
-    waiting: Sequence[Contender]
+def _first_answer(state: RunState) -> None:
+    """Race each toolchain alone; where fewer threads are clearly faster, once more on so many."""
+    _race_whole_models(state)
+    before, state.task = state.task, choose_threads(state)
+    if threads_of(state.task.settings) != threads_of(before.settings):
+        state.race.close()
+        state.catalog, state.inputs = enumerate_candidates(state.task, state.control)
+        _race_whole_models(state)
 
 
-def _first_answer(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    samples: RunSamples,
-    control: RunControl,
-) -> _FirstAnswer:
-    """Race each toolchain alone; where fewer threads are clearly faster, once more on so many.
-
-    Args:
-        task: What the run was asked for.
-        catalog: The toolchains and candidates.
-        inputs: The candidates with the costs that the store holds.
-        samples: The true outputs.
-        control: Takes progress and answers.
-    """
-    first = _race_whole_models(task, catalog, inputs, samples, control)
-    chosen = choose_threads(task, catalog, first.race, control)
-    if threads_of(chosen.settings) == threads_of(task.settings):
-        return replace(first, task=chosen)
-    first.race.close()
-    catalog, inputs = enumerate_candidates(chosen, control)
-    return _race_whole_models(chosen, catalog, inputs, samples, control)
+def _join(state: RunState) -> None:
+    """Have the toolchains join that were made ready beside the first answer, if there are any."""
+    if state.catalog.not_ready:
+        state.catalog, state.inputs = enumerate_candidates(state.task, state.control)
+        early, state.waiting = whole_models(state, has_precision=bool(state.waiting))
+        enter_whole_models(state, early, "whole-models")
 
 
-def _joined(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> _FirstAnswer:
-    """Have the toolchains join that were made ready beside the first answer, if there are any.
-
-    Args:
-        first: The run with its first answer.
-        samples: The true outputs.
-        control: Takes progress and answers.
-    """
-    task, race = first.task, first.race
-    if not first.catalog.not_ready:
-        return first
-    catalog, inputs = enumerate_candidates(task, control)
-    race.on_answer = answer_teller(task, catalog, inputs, race, control)
-    early, waiting = whole_models(task, catalog, inputs, has_precision=bool(first.waiting))
-    inputs = enter_whole_models(task, catalog, inputs, race, early, control, "whole-models")
-    return replace(first, catalog=catalog, inputs=inputs, waiting=waiting)
-
-
-def _race_whole_models(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    samples: RunSamples,
-    control: RunControl,
-) -> _FirstAnswer:
+def _race_whole_models(state: RunState) -> None:
     """Open the race and have each toolchain alone enter it: from here on there is an answer."""
-    race = open_race(task, catalog, inputs, samples, control)
-    reserved_s = seconds_for_precision(task, catalog)
-    early, waiting = whole_models(task, catalog, inputs, has_precision=reserved_s > 0)
-    inputs = enter_whole_models(
-        task, catalog, inputs, race, early, control, "whole-models", reserved_s=reserved_s
-    )
-    return _FirstAnswer(task, catalog, inputs, race, waiting)
+    state.race = open_race(state)
+    reserved_s = seconds_for_precision(state)
+    early, state.waiting = whole_models(state, has_precision=reserved_s > 0)
+    enter_whole_models(state, early, "whole-models", reserved_s=reserved_s)
 
 
-def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> RunUpdate:
-    """Improve a first answer until the time is over or nothing helps, and export the winner.
-
-    Args:
-        first: The run with its first answer.
-        samples: The true outputs.
-        control: Takes progress, candidates and costs as they become known.
-    """
-    task, catalog, inputs, race = first.task, first.catalog, first.inputs, first.race
+def _improved(state: RunState) -> RunUpdate:
+    """Improve a first answer until the time is over or nothing helps, and export the winner."""
+    task, control, race, model = state.task, state.control, state.race, state.task.open_model.model
     # Which products may be rounded within the tolerance, where reduced precision is admitted.
-    chosen = choose_precision(task, catalog, inputs, race, samples, control)
+    chosen = choose_precision(state)
     waiting = [
         *chosen.unreached,
-        *(contender for contender in first.waiting if not chosen.skips(contender)),
+        *(contender for contender in state.waiting if not chosen.skips(contender)),
     ]
-    inputs = enter_whole_models(task, catalog, inputs, race, waiting, control, "rounded-models")
-    inputs = chosen.admitted(task.open_model.model, inputs, race)
+    enter_whole_models(state, waiting, "rounded-models")
+    state.inputs = chosen.admitted(model, state.inputs, race)
     # What groups of operators take inside the model, and the mixes that follow from that.
     if not task.is_quick and task.settings.objective == "latency":
-        inputs = try_mixes(task.open_model.model, catalog, inputs, race, control)
-    with Measuring(
-        task.open_model, catalog, task.settings, samples.sample.inputs, control.within(math.inf)
-    ) as measuring:
+        state.inputs = try_mixes(model, state.catalog, state.inputs, race, control)
+    inputs, part = state.samples.sample.inputs, control.within(math.inf)
+    with Measuring(task.open_model, state.catalog, task.settings, inputs, part) as measuring:
         # Isolated costs of what could influence the placement.
-        inputs = measure_candidates(task, catalog, inputs, measuring, race, control)
+        measure_candidates(state, measuring)
         # Better kernels for those that tuning could bring into the best cover.
-        catalog, inputs, tuning = tune_kernels(task, catalog, inputs, measuring, race, control)
+        tuning = tune_kernels(state, measuring)
         while True:
-            searched = search_covers(
-                catalog, inputs, race, control
-            )  # the covers with the least cost
-            calibrated, measured = inputs, measuring.counts.measured
+            # The covers with the least cost.
+            searched = search_covers(state.catalog, state.inputs, race, control)
+            calibrated, measured = state.inputs, measuring.counts.measured
             # Covers enter the race; what their partitions take there corrects the costs. On a
             # device the clock sees calls being issued; there candidates are timed as they run in
             # the model.
-            if task.settings.in_place and catalog.target.kind == "cpu" and not task.is_quick:
-                graph = task.open_model.model.graph
-                calibrated, searched = calibrate_costs(graph, inputs, searched, race, control)
+            on_cpu = state.catalog.target.kind == "cpu"
+            if task.settings.in_place and on_cpu and not task.is_quick:
+                graph = model.graph
+                calibrated, searched = calibrate_costs(graph, state.inputs, searched, race, control)
             # Half of the time that is left then is for measuring more, and half for the covers that
             # follow, as long as either is worth beginning with.
             if "measure" not in control.cut_short or race.clock.to_improve_s < 2 * LEAST_S:
                 break
-            inputs = measure_candidates(task, catalog, inputs, measuring, race, control)
+            measure_candidates(state, measuring)
             if measuring.counts.measured == measured:
                 break
-        inputs = calibrated
+        state.inputs = calibrated
     # These and all baselines enter the race, as far as there is time; it ends.
-    confirmed = confirm_winner(task, catalog, inputs, searched.covers, samples, race, control)
+    confirmed = confirm_winner(state, searched.covers)
     after = require_quiet_machine(machine_state(), task.settings)
     module, artifact, not_exported = confirmed.race_result.winner.folder, None, None
     assert module is not None
     try:
-        artifact = write(task, catalog, samples, confirmed.chosen, module, control)
+        artifact = write(state, confirmed.chosen, module)
     except ArtifactError as error:
         not_exported = error
     document = run_document(
-        task,
-        catalog,
-        inputs,
-        samples,
+        state,
         confirmed,
-        control,
         artifact=artifact,
         machine_after=after,
         answer=searched.answer,
@@ -251,7 +185,8 @@ def _improved(first: _FirstAnswer, samples: RunSamples, control: RunControl) -> 
         tuning=tuning,
         rounding=chosen.rounding,
     )
-    update = _update(catalog, with_profiled_costs(inputs, confirmed.race_result), document)
+    costs = with_profiled_costs(state.inputs, confirmed.race_result)
+    update = _update(state.catalog, costs, document)
     if not_exported is not None:
         control.emit(update)  # minutes of measuring are not lost for want of room on a disk
         raise not_exported

@@ -6,18 +6,17 @@ placements with the times of the race, and how much memory the winner takes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from collage_engine.candidates.catalog import CandidateCatalog, nan_losses, threads_of
+from collage_engine.candidates.catalog import nan_losses, threads_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import size_warning
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import RUNNERS_UP, pin_verdicts
-from collage_engine.records.candidate import Candidate, Cost
+from collage_engine.records.candidate import Cost
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     Baseline,
@@ -32,13 +31,12 @@ from collage_engine.records.placement import (
 from collage_engine.records.precision import Accuracy, Rounding
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import TuneCounts
-from collage_engine.run.stages.samples import RunSamples, tolerance_warnings
-from collage_engine.run.task import RunTask
+from collage_engine.run.stages.samples import tolerance_warnings
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.search.problem import Answer
 from collage_engine.support.text import counted
 from collage_engine.timing.tuning import tables_of
 from collage_engine.trials.contender import COLLAGE, ContenderResult, finite
-from collage_engine.trials.race import Race
 from collage_engine.trials.standings import RaceResult
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import busy_warnings
@@ -51,21 +49,9 @@ UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
 
 
-def provisional_document(
-    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
-) -> Run:
-    """Return the run's document as far as it is known.
-
-    Args:
-        task: What the run was asked for.
-        catalog: The toolchains.
-        inputs: The candidates and their costs.
-        race: The placements that take part; one of them leads.
-        control: The run's warnings and times.
-
-    Returns:
-        The document, with the leader.
-    """
+def provisional_document(state: RunState) -> Run:
+    """Return the run's document as far as it is known, with the race's leader."""
+    race, inputs = state.race, state.inputs
     results = race.standings.results()
     assert race.leader is not None
     best = race.standings.result_of(race.leader)
@@ -73,7 +59,7 @@ def provisional_document(
         result.contender for result in results if result.contender.key == best.contender.key
     )
     return msgspec.structs.replace(
-        begun_document(task, catalog, inputs.candidates, control),
+        begun_document(state),
         placement=timed_placement(inputs, best),
         baselines=[
             baseline_of(inputs, result)
@@ -110,17 +96,13 @@ def baseline_of(inputs: SearchInputs, outcome: ContenderResult) -> Baseline:
     )
 
 
-def begun_document(
-    task: RunTask, catalog: CandidateCatalog, candidates: Sequence[Candidate], control: RunControl
-) -> Run:
+def begun_document(state: RunState) -> Run:
     """Return the document of a run that has no placement yet and has measured no candidate.
 
-    Args:
-        task: What the run was asked for. The user's inputs are large and are left out.
-        catalog: The toolchains and the device.
-        candidates: All candidates.
-        control: Knows the seconds of the stages and the warnings.
+    The user's inputs are large and are left out.
     """
+    task, control, catalog = state.task, state.control, state.catalog
+    candidates = state.inputs.candidates
     record, settings = task.open_model.model.record, task.settings
     distinct = len({candidate.key for candidate in candidates})
     return Run(
@@ -153,12 +135,8 @@ def begun_document(
 
 
 def run_document(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    samples: RunSamples,
+    state: RunState,
     confirmed: ConfirmResult,
-    control: RunControl,
     *,
     artifact: str | None,
     machine_after: MachineState,
@@ -170,12 +148,8 @@ def run_document(
     """Return the document of a measured run.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchains.
-        inputs: All candidates with their costs.
-        samples: The true outputs.
+        state: What the run knows.
         confirmed: How the race ended.
-        control: Knows the seconds of the stages, the warnings, and what was cut short.
         artifact: The artifact's folder; None: there is none.
         machine_after: Clocks and load after the last measurement.
         answer: What the search said last.
@@ -183,6 +157,7 @@ def run_document(
         tuning: What was tuned; None: there was nothing to tune.
         rounding: What was found out of rounding single products.
     """
+    task, control, inputs, samples = state.task, state.control, state.inputs, state.samples
     race_result = confirmed.race_result
     settings, winner = inputs.settings, race_result.winner
     record = task.open_model.model.record
@@ -191,7 +166,7 @@ def run_document(
     costs = {c.id: profiled.costs.cost(c.id) for c in inputs.candidates}
     unmeasured = _unmeasured(inputs, race_result, control)
     return msgspec.structs.replace(
-        begun_document(task, catalog, inputs.candidates, control),
+        begun_document(state),
         candidates=msgspec.structs.replace(
             counts, unreached=unmeasured.candidates if unmeasured is not None else 0
         ),
@@ -283,24 +258,17 @@ def _unmeasured(
     )
 
 
-def unmeasured_document(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    compiled: CompileOnlyResult,
-    artifact: str | None,
-    control: RunControl,
-) -> Run:
+def unmeasured_document(state: RunState, compiled: CompileOnlyResult, artifact: str | None) -> Run:
     """Return the document of a run whose device is not here.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchains and candidates.
+        state: What the run knows.
         compiled: What was built.
         artifact: The artifact's folder; None: there is none.
-        control: Knows the seconds of the stages, and the warnings.
     """
+    task, catalog = state.task, state.catalog
     return msgspec.structs.replace(
-        begun_document(task, catalog, catalog.candidates, control),
+        begun_document(state),
         target=catalog.target_text,
         placement=compiled.chosen,
         winner=UNMEASURED,

@@ -1,17 +1,26 @@
-"""What a run was asked for."""
+"""What a run was asked for, and what it knows by now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.machine.run_control import RunControl
 from collage_engine.machine.worker import Worker
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.settings import RunSettings
+from collage_engine.trials.contender import Contender
+from collage_engine.trials.race import Race
+
+if TYPE_CHECKING:
+    from collage_engine.run.stages.samples import RunSamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,3 +63,26 @@ class RunTask:
     def is_quick(self) -> bool:
         """Tell whether a few contenders are compared and nothing else is done."""
         return self.settings.confirmation == "quick"
+
+
+@dataclass(eq=False)
+class RunState:
+    """What a run knows by now: its stages read it, and note in it what they find out.
+
+    Attributes:
+        task: What the run was asked for; once it is chosen, with its number of threads.
+        control: Takes progress and answers; cancels the run.
+        catalog: The toolchains and candidates.
+        inputs: The candidates with their costs so far.
+        samples: The true outputs, which placements are compared with.
+        waiting: The whole models that enter after products were chosen that may be rounded.
+        race: What every placement enters, once it is open.
+    """
+
+    task: RunTask
+    control: RunControl
+    catalog: CandidateCatalog
+    inputs: SearchInputs
+    samples: RunSamples
+    waiting: Sequence[Contender] = ()
+    race: Race = field(init=False)

@@ -22,7 +22,7 @@ from collage_engine.run.stages import precision
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
 from collage_engine.run.stages.samples import RunSamples, draw_samples
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.errors import Cancelled
 from collage_engine.trials.contender import Contender, ContenderResult
 from tests.e2e.test_precision import network
@@ -82,9 +82,9 @@ class Opened:
         race: Any = Race(tolerance, real)
         bound = msgspec.structs.replace(self.samples.run_tolerance, value=tolerance)
         samples = replace(self.samples, run_tolerance=bound)
-        return choose_precision(
-            self.task, self.catalog, self.inputs, race, samples, self.control
-        ), race
+        state = RunState(self.task, self.control, self.catalog, self.inputs, samples)
+        state.race = race
+        return choose_precision(state), race
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.whole_models import enter_whole_models, open_race, whole_models
+from collage_engine.run.task import RunState
 from collage_engine.trials import mixes as mixes_module
 from collage_engine.trials.contender import ContenderResult
 from collage_engine.trials.mixes import try_mixes
@@ -51,13 +52,14 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
         with task_on(convolutions(), folder, settings, listen) as (task, control):
             catalog, inputs = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
-            race = open_race(task, catalog, inputs, samples, control)
-            early, _ = whole_models(task, catalog, inputs, has_precision=False)
-            inputs = enter_whole_models(task, catalog, inputs, race, early, control, "whole-models")
+            state = RunState(task, control, catalog, inputs, samples)
+            race = state.race = open_race(state)
+            early, _ = whole_models(state, has_precision=False)
+            enter_whole_models(state, early, "whole-models")
             answers.clear()
             patch.setattr(mixes_module, "TIE_SHARE", -100.0)
             patch.setattr(mixes_module, "FLOOR_US", -1e9)
-            inputs = try_mixes(task.open_model.model, catalog, inputs, race, control)
+            inputs = try_mixes(task.open_model.model, catalog, state.inputs, race, control)
             mixes = [
                 one
                 for one in race.standings.results()

@@ -38,7 +38,7 @@ from collage_engine.run.stages.enumerate import (
     set_up_s,
 )
 from collage_engine.run.stages.measure import measure_candidates
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.errors import Cancelled, InfeasibleError, MeasureError
 from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S
 from collage_engine.timing.candidate_timing import Measuring
@@ -223,8 +223,10 @@ def measured(
     measuring = LostMeasuring(nowhere, nowhere, settings, {}, control)
     clock, standings = SimpleNamespace(for_step_s=600.0), SimpleNamespace(profiled=list)
     race: Any = SimpleNamespace(leader=object(), clock=clock, standings=standings)
-    after = measure_candidates(task, nowhere, inputs, measuring, race, control)
-    return inputs, after, measuring.counts
+    state = RunState(task, control, nowhere, inputs, nowhere)
+    state.race = race
+    measure_candidates(state, measuring)
+    return inputs, state.inputs, measuring.counts
 
 
 @pytest.mark.usefixtures("lost")

@@ -11,16 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.candidates.host_candidates import pinned_to_host
-from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
 from collage_engine.run.run_document import with_nan_losses
-from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState
 from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import unmeasured_choices
@@ -40,19 +37,14 @@ class CompileOnlyResult:
     chosen: Placement
 
 
-def compile_unmeasured(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    samples: RunSamples,
-    control: RunControl,
-) -> CompileOnlyResult:
+def compile_unmeasured(state: RunState) -> CompileOnlyResult:
     """Build the first choice that honours the pins and can be built; nothing is measured.
 
     Raises:
         InfeasibleError: No choice honours the pins.
         ToolchainError: No choice can be built.
     """
+    task, control, catalog, inputs = state.task, state.control, state.catalog, state.inputs
     reason = catalog.unmeasurable or ""
     control.warn(
         f"nothing was measured ({reason}): the placement follows the order of the toolchains, and "
@@ -63,7 +55,7 @@ def compile_unmeasured(
     calls = task.open_model.model.graph
     contenders = unmeasured_choices(calls, catalog, inputs.settings, pinned_to_host(inputs.pins))
     refused: dict[str, str] = {}
-    bench = bench_of(task, samples, control, TrialSettings())
+    bench = bench_of(state, TrialSettings())
     with control.stage("build") as report, TrialRunner(bench, builder=task.builder) as runner:
         for chosen in _possible(contenders, inputs):
             process = runner.process(chosen)

@@ -10,15 +10,14 @@ from typing import Literal
 
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.lowering.built import MODULE_FILE
-from collage_engine.machine.run_control import RunControl, StageReport
+from collage_engine.machine.run_control import StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.search_inputs import Cover, SearchInputs
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.run_document import chosen_placement, with_nan_losses
-from collage_engine.run.stages.samples import RunSamples
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import baselines
 from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
@@ -43,15 +42,7 @@ class ConfirmResult:
     """See ``Run.confirmation``."""
 
 
-def confirm_winner(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    covers: Sequence[Cover],
-    samples: RunSamples,
-    race: Race,
-    control: RunControl,
-) -> ConfirmResult:
+def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:
     """Have the best covers and all baselines enter the race, and end it.
 
     A quick confirmation races the best cover, the placement of the run before and the baseline that
@@ -61,13 +52,13 @@ def confirm_winner(
         CollageError: None of the contenders can be built and run.
         Cancelled: The user stopped the run.
     """
-    quick = task.is_quick
+    task, control, inputs, quick = state.task, state.control, state.inputs, state.task.is_quick
     with control.stage("confirm") as report:
-        race = _race_of_objective(task, samples, race, control)
-        others = _baselines(task, catalog, inputs, race)
+        race = state.race = _race_of_objective(state)
+        others = _baselines(state)
         if quick:
             graph = task.open_model.model.graph
-            covers = [*covers[:1], *_cover_before(task.previous, graph, catalog)]
+            covers = [*covers[:1], *_cover_before(task.previous, graph, state.catalog)]
             others = _fastest_before(others, task.previous) or others[:1]
         _enter(race, inputs, covers, others, report)
         if quick:
@@ -90,20 +81,20 @@ def confirm_winner(
     )
 
 
-def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: RunControl) -> Race:
+def _race_of_objective(state: RunState) -> Race:
     """Return the race that decides: the run's, or one of several instances or of slow calls.
 
     Until here placements were timed by their latency, whatever the objective, since costs are
     latencies. For another objective they enter another race, those first that were the fastest.
     """
-    settings = task.settings
+    task, control, race, settings = state.task, state.control, state.race, state.task.settings
     if settings.objective == "latency":
         return race
     contenders = [
         result.contender for result in timed(race.standings.results()) if result.contender.eligible
     ]
     race.close()
-    bench = bench_of(task, samples, control, confirming_settings(settings))
+    bench = bench_of(state, confirming_settings(settings))
     ends_at = control.ends_at - exporting_s(task)
     other = control.open(
         Race(TrialRunner(bench, race.standings.modules), ends_at, keep=control.keep)
@@ -112,18 +103,16 @@ def _race_of_objective(task: RunTask, samples: RunSamples, race: Race, control: 
     return other
 
 
-def _baselines(
-    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race
-) -> list[Contender]:
+def _baselines(state: RunState) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
-    calls = task.open_model.model.graph
+    graph, settings = state.task.open_model.model.graph, state.inputs.settings
     contenders = [
-        with_eligibility(inputs, baseline)
-        for baseline in baselines(calls, catalog, inputs.settings)
+        with_eligibility(state.inputs, baseline)
+        for baseline in baselines(graph, state.catalog, settings)
     ]
     us = {
         result.contender.key: result.measured_us or math.inf
-        for result in timed(race.standings.results())
+        for result in timed(state.race.standings.results())
     }
     return sorted(
         contenders,

@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
-from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.machine.run_control import RunControl
 from collage_engine.records.placement import MachineState, Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.samples import RunSamples
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState
 from collage_engine.support.errors import MeasureError
 
 
@@ -29,23 +26,13 @@ def require_quiet_machine(state: MachineState, settings: RunSettings) -> Machine
     return state
 
 
-def write(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    samples: RunSamples,
-    placement: Placement,
-    built: Path,
-    control: RunControl,
-) -> str | None:
+def write(state: RunState, placement: Placement, built: Path) -> str | None:
     """Write a module as an artifact, which says so where nothing could be measured.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchains and the device.
-        samples: What the artifact is compared with.
+        state: What the run knows.
         placement: What the module runs.
         built: The module's folder.
-        control: Takes progress.
 
     Returns:
         The artifact's folder; None: the run was not asked for one.
@@ -53,10 +40,11 @@ def write(
     Raises:
         ArtifactError: It cannot be written.
     """
+    task, catalog, samples = state.task, state.catalog, state.samples
     if task.out is None:
         return None
     settings, unmeasured = task.settings, catalog.unmeasurable or ""
-    with control.stage("export") as report:
+    with state.control.stage("export") as report:
         contents = ArtifactContents(
             inputs=samples.sample.inputs,
             outputs=samples.sample.truth,

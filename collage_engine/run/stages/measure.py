@@ -16,7 +16,7 @@ from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CostTable
 from collage_engine.records.placement import Run
 from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.timing.candidate_timing import Measuring
@@ -30,35 +30,22 @@ TRANSITIONS_FROM_S = 40.0
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
 
 
-def measure_candidates(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    measuring: Measuring,
-    race: Race,
-    control: RunControl,
-) -> SearchInputs:
+def measure_candidates(state: RunState, measuring: Measuring) -> None:
     """Measure candidates and transitions until the best cover is measured or the time is over.
 
     A quick confirmation measures only where the costs at hand make no cover. Where time is left
-    after a search, the measuring may go on.
+    after a search, the measuring may go on. Estimates rest on what was profiled in the race.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchain instances.
-        inputs: The candidates with their costs so far.
+        state: What the run knows; it gets isolated costs, and constants of transitions.
         measuring: Measures candidates.
-        race: What was profiled when mixes were tried: estimates rest on it.
-        control: Takes progress and costs.
-
-    Returns:
-        The inputs with isolated costs, and with constants of transitions.
 
     Raises:
         MeasureError: Nothing can be measured, and what is known makes no cover.
         Cancelled: The user stopped the run.
     """
-    inputs, graph = _with_costs_of(task.previous, inputs), task.open_model.model.graph
+    task, control, race = state.task, state.control, state.race
+    inputs, graph = _with_costs_of(task.previous, state.inputs), task.open_model.model.graph
     if not measuring.counts.distinct:
         measuring.begin(inputs.candidates, inputs.costs)
     with control.stage("measure") as report:
@@ -67,15 +54,16 @@ def measure_candidates(
         is_quick = task.is_quick and has_cover(inputs)
         seconds = 0.0 if is_quick else seconds
         planner = MeasurementPlanner(inputs, measuring, groups_of(graph), _profiled(race))
-        is_complete = _measure(task, catalog, planner, control.within(seconds), seconds, report)
-        inputs = planner.inputs
+        is_complete = _measure(
+            task, state.catalog, planner, control.within(seconds), seconds, report
+        )
         if is_complete and "measure" in control.cut_short:
             control.cut_short.remove("measure")  # the first time it was
         elif not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
+        state.inputs = inputs = planner.inputs
         control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
-    return inputs
 
 
 def has_cover(inputs: SearchInputs) -> bool:

@@ -44,8 +44,7 @@ from collage_engine.records.precision import (
     keep_float32,
 )
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages.samples import RunSamples
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.capabilities import rounds
@@ -130,10 +129,11 @@ class ChosenPrecision:
         return inputs.with_candidates(filter(keeps, inputs.candidates), inputs.costs)
 
 
-def seconds_for_precision(task: RunTask, catalog: CandidateCatalog) -> float:
+def seconds_for_precision(state: RunState) -> float:
     """Return the seconds that the stage has to itself; 0 where it does not take place."""
-    wanted = task.settings.precision in MANTISSA_BITS and not task.is_quick
-    return SHARE * task.settings.budget_s if wanted and _reduced(catalog) else 0.0
+    settings = state.task.settings
+    wanted = settings.precision in MANTISSA_BITS and not state.task.is_quick
+    return SHARE * settings.budget_s if wanted and _reduced(state.catalog) else 0.0
 
 
 def _reduced(catalog: CandidateCatalog) -> dict[Key, ToolchainInstance]:
@@ -145,22 +145,16 @@ def _reduced(catalog: CandidateCatalog) -> dict[Key, ToolchainInstance]:
     return instances
 
 
-def choose_precision(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    race: Race,
-    samples: RunSamples,
-    control: RunControl,
-) -> ChosenPrecision:
+def choose_precision(state: RunState) -> ChosenPrecision:
     """Choose products that may be rounded, and have whole models that round them enter the race.
 
     There is nothing to do where no reduced precision is admitted or no toolchain has an instance in
     it, and in a quick confirmation.
     """
-    seconds = seconds_for_precision(task, catalog)
+    seconds = seconds_for_precision(state)
     if not seconds:
         return ChosenPrecision()
+    task, control, race = state.task, state.control, state.race
     part = control.within(race.clock.to_improve_s)
     with control.stage("precision") as report:
         report.progress(0, 1, "what rounding each product does")
@@ -173,7 +167,7 @@ def choose_precision(
                 f"in reduced precision: {error}"
             )
             return ChosenPrecision(allowed={})
-        choosing = _Choosing(task, catalog, inputs, race, samples, emulation, part)
+        choosing = _Choosing(state, emulation, part)
         try:
             choosing.choose(STEP_SHARE * min(seconds, race.clock.to_improve_s))
             report.progress(0, 1, "the whole model with some products rounded")
@@ -199,19 +193,10 @@ class _Choosing:
         unreached: Whole models that there was no time for.
     """
 
-    def __init__(
-        self,
-        task: RunTask,
-        catalog: CandidateCatalog,
-        inputs: SearchInputs,
-        race: Race,
-        samples: RunSamples,
-        emulation: RoundingEmulation,
-        control: RunControl,
-    ) -> None:
-        self._model = task.open_model.model
-        self._catalog, self._race, self._inputs = catalog, race, inputs
-        self._samples, self._control = samples, control
+    def __init__(self, state: RunState, emulation: RoundingEmulation, control: RunControl) -> None:
+        self._model, catalog = state.task.open_model.model, state.catalog
+        self._catalog, self._race, self._inputs = catalog, state.race, state.inputs
+        self._samples, self._control = state.samples, control
         self._emulation = emulation
         self._instances = _reduced(catalog)
         able = [
@@ -227,7 +212,7 @@ class _Choosing:
         self._alone: dict[OperatorNumber, float] | None = None
         self._errors: dict[Products, float] = {}
         self._first: dict[Key, ProductChoice] = {}
-        self._trials = _whole_models(race, len(self._operations))
+        self._trials = _whole_models(state.race, len(self._operations))
         self.allowed: dict[Key, Products] = {}
         self.unreached: list[Contender] = []
 

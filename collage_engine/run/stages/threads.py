@@ -7,12 +7,10 @@ from dataclasses import replace
 
 import msgspec
 
-from collage_engine.candidates.catalog import CandidateCatalog, threads_of
-from collage_engine.machine.run_control import RunControl
-from collage_engine.run.task import RunTask
+from collage_engine.candidates.catalog import threads_of
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
-from collage_engine.trials.race import Race
 from collage_engine.trials.standings import SLOWER
 from collage_engine.wording.amounts import time_text
 
@@ -23,34 +21,24 @@ where both processors share a cache, and up to 3 is what the kernels' ``HANDING_
 """
 
 
-def choose_threads(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    race: Race,
-    control: RunControl,
-) -> RunTask:
+def choose_threads(state: RunState) -> RunTask:
     """Time the fastest whole model on all, half and one of the threads, in common rounds.
 
     Nothing is tried where the number was given, nor beside other programs, which take processors
     from several threads and none from one, nor where two threads have enough to do in each operator
     (``HANDING_US``).
 
-    Args:
-        task: What the run was asked for.
-        catalog: The toolchains, with all threads.
-        race: The race of whole models on all threads.
-        control: Takes what was found out.
-
     Returns:
         The task with the fewest threads that are clearly faster than all; the task as it was where
         there are none.
     """
+    task, control, race = state.task, state.control, state.race
     most, leader = threads_of(task.settings), race.leader
     fewer = [n for n in dict.fromkeys((most // 2, 1)) if 0 < n < most]
     is_given = bool(task.settings.threads) or task.machine_before.busy is not None
     # Whole models are raced again on the number of threads that is found.
     too_long = control.seconds.get("whole-models", 0.0) > STEP_SHARE * race.clock.left_s
-    if is_given or too_long or not fewer or leader is None or catalog.target.kind != "cpu":
+    if is_given or too_long or not fewer or leader is None or state.catalog.target.kind != "cpu":
         return task
     all_us, operators = race.standings.time_us(leader), len(task.open_model.model.graph.operators)
     if all_us is None or (most == 2 and all_us > 2 * HANDING_US * operators):

@@ -4,41 +4,36 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.machine.run_control import RunControl
-from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.toolchain import TuneCounts
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth_tuning
 from collage_engine.timing.tuning_choice import with_tuned_pairs
-from collage_engine.trials.race import Race
 
 
-def tune_kernels(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    measuring: Measuring,
-    race: Race,
-    control: RunControl,
-) -> tuple[CandidateCatalog, SearchInputs, TuneCounts | None]:
+def tune_kernels(state: RunState, measuring: Measuring) -> TuneCounts | None:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
 
     Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
     the next one's.
 
+    Args:
+        state: What the run knows; it gets tuned candidates.
+        measuring: Measures candidates.
+
     Returns:
-        The candidates, with tuned ones among them, and what was tuned; None: there was nothing.
+        What was tuned; None: there was nothing.
     """
-    settings = inputs.settings
-    if task.is_quick or not worth_tuning(task.open_model.store, catalog, settings):
-        return catalog, inputs, None
+    control, race, settings = state.control, state.race, state.inputs.settings
+    catalog, open_model = state.catalog, state.task.open_model
+    if state.task.is_quick or not worth_tuning(open_model.store, catalog, settings):
+        return None
     with control.stage("tune") as report:
         instances = [source.instance for source in catalog.sources]
-        inputs = inputs.with_constants(with_tuned_pairs(inputs.constants, instances))
+        constants = with_tuned_pairs(state.inputs.constants, instances)
+        state.inputs = state.inputs.with_constants(constants)
         counts, waiting = TuneCounts(), tunable(catalog)
         # This time is added to that of the race, which goes on so much longer.
         race.clock.ends_at += settings.tune_budget_s
@@ -48,14 +43,7 @@ def tune_kernels(
             left = max(0.0, given_s - counts.seconds)
             share = left / (len(waiting) - number)
             tuning = Tuning(
-                task.open_model,
-                catalog,
-                inputs,
-                measuring,
-                part,
-                report,
-                instance,
-                share,
+                open_model, state.catalog, state.inputs, measuring, part, report, instance, share
             )
             try:
                 with closing(tuning):
@@ -63,9 +51,12 @@ def tune_kernels(
             except Cancelled:
                 control.cut("tune")
                 break
-            catalog, inputs = tuning.catalog, tuning.inputs
+            state.catalog, state.inputs = tuning.catalog, tuning.inputs
             counts = sum_of(counts, tuning.counts)
         race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
-        control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
-    return catalog, inputs, counts
+        update = RunUpdate(
+            candidates=state.inputs.records(), constants=dict(state.inputs.constants)
+        )
+        control.emit(update)
+    return counts

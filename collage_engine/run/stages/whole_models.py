@@ -6,13 +6,13 @@ import contextlib
 import math
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.event import Provisional, StageName
@@ -23,8 +23,7 @@ from collage_engine.run.contenders import (
     placement_under_pins,
 )
 from collage_engine.run.run_document import provisional_document
-from collage_engine.run.stages.samples import RunSamples
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunState, RunTask
 from collage_engine.store.store import Measurement
 from collage_engine.support.errors import MeasureError
 from collage_engine.support.text import counted
@@ -43,56 +42,43 @@ EXPORTED_BYTES_PER_S = 150e6
 0.5 s on a fast disk, and slower ones are to be kept in time, too."""
 
 
-def open_race(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    samples: RunSamples,
-    control: RunControl,
-) -> Race:
+def open_race(state: RunState) -> Race:
     """Open the race, which every placement enters; each answer that is the best is announced.
 
     Its times are latencies. Where another objective decides in the end, it has half of the time:
     the other half is for the race in which everybody who is near is timed by that.
     """
+    task, control = state.task, state.control
     ends_at = control.ends_at - task.settings.tune_budget_s - exporting_s(task)
-    if inputs.settings.objective != "latency":
+    if task.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
-    bench = bench_of(task, samples, control, trial_settings(inputs.settings))
+    bench = bench_of(state, trial_settings(task.settings))
     runner = TrialRunner(bench, task.open_model.modules, task.builder)
-    race = Race(runner, ends_at, keep=control.keep)
-    race.on_answer = answer_teller(task, catalog, inputs, race, control)
+    race = Race(runner, ends_at, keep=control.keep, on_answer=partial(_announce, state))
     return control.open(race)
 
 
-def answer_teller(
-    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
-) -> Callable[[], None]:
-    """Return a function that announces the race's leader, with what the run knows so far."""
-
-    def tell() -> None:
-        late_s = time.monotonic() - control.ends_at
-        if late_s > 0 and control.first_answer_s is None:
-            control.warn(
-                f"the budget was over before any placement had run: the run went on for "
-                f"{duration_text(late_s)} until the first one, and ends with it; a larger --budget "
-                "leaves time to try others"
-            )
-        document = provisional_document(task, catalog, inputs, race, control)
-        control.emit(Provisional(run=document))
-
-    return tell
+def _announce(state: RunState) -> None:
+    """Announce the race's leader, with what the run knows so far."""
+    control = state.control
+    late_s = time.monotonic() - control.ends_at
+    if late_s > 0 and control.first_answer_s is None:
+        control.warn(
+            f"the budget was over before any placement had run: the run went on for "
+            f"{duration_text(late_s)} until the first one, and ends with it; a larger --budget "
+            "leaves time to try others"
+        )
+    control.emit(Provisional(run=provisional_document(state)))
 
 
-def bench_of(
-    task: RunTask, samples: RunSamples, control: RunControl, settings: TrialSettings
-) -> TrialBench:
+def bench_of(state: RunState, settings: TrialSettings) -> TrialBench:
     """Return what the trials of a run share; modules lie in the model's folder."""
+    task, control = state.task, state.control
     folder = tempfile.mkdtemp(prefix="race-", dir=task.open_model.folder)
     return TrialBench(
         task.open_model.model,
-        samples.all,
-        samples.tolerance,
+        state.samples.all,
+        state.samples.tolerance,
         Path(folder),
         settings=settings,
         cancelled=control.cancelled,
@@ -102,7 +88,7 @@ def bench_of(
 
 
 def whole_models(
-    task: RunTask, catalog: CandidateCatalog, inputs: SearchInputs, *, has_precision: bool
+    state: RunState, *, has_precision: bool
 ) -> tuple[list[Contender], list[Contender]]:
     """Return the whole models that enter the race, most promising first, and those that wait.
 
@@ -111,11 +97,10 @@ def whole_models(
     answer enters, and what that choice cannot stand in for; the others wait.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchains.
-        inputs: The candidates with the costs that the store holds.
+        state: What the run knows by now.
         has_precision: Whether products are going to be chosen that may be rounded.
     """
+    task, catalog, inputs = state.task, state.catalog, state.inputs
     if task.is_quick and task.previous is not None:
         return placement_under_pins(task.open_model, catalog, inputs, task.previous), []
     contenders = first_contenders(task.open_model, catalog, inputs)
@@ -124,34 +109,21 @@ def whole_models(
 
 
 def enter_whole_models(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    race: Race,
-    contenders: Sequence[Contender],
-    control: RunControl,
-    stage: StageName,
-    *,
-    reserved_s: float = 0.0,
-) -> SearchInputs:
+    state: RunState, contenders: Sequence[Contender], stage: StageName, *, reserved_s: float = 0.0
+) -> None:
     """Have whole models enter the race, as far as there is time, and keep what they took.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchains.
-        inputs: The candidates with their costs so far.
-        race: The race.
+        state: What the run knows by now; it gets the costs of the partitions that were tried, where
+            none were known.
         contenders: The whole models, the most promising first.
-        control: Takes progress and answers.
         stage: What this is called in the progress and in documents.
         reserved_s: Seconds that the stage after this one has to itself.
-
-    Returns:
-        The inputs with the costs of the partitions that were tried, where none were known.
 
     Raises:
         Cancelled: The user stopped the run.
     """
+    race, control, open_model = state.race, state.control, state.task.open_model
     if contenders:
         with control.stage(stage) as report:
             now, left_s = time.monotonic(), race.clock.left_s - reserved_s
@@ -165,7 +137,8 @@ def enter_whole_models(
             report.detail = _detail(results, race)
             if not all(result.reached for result in results):
                 control.cut(stage)
-    return with_trial_costs(task.open_model, catalog, inputs, race.standings.results())
+    results = race.standings.results()
+    state.inputs = with_trial_costs(open_model, state.catalog, state.inputs, results)
 
 
 def exporting_s(task: RunTask) -> float:
