@@ -25,6 +25,7 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
+from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Profile, Run
 from collage_engine.records.protocol import Answer, ChildRequest, Job, Outcome, Request, Shapes
 from collage_engine.records.settings import RunSettings
@@ -345,18 +346,25 @@ class Engine:
     # -- runs --------------------------------------------------------------------------
 
     def run_start(self, opened: OpenDocument, request: p.RunStart) -> p.RunStarted:
-        """Start a run in a thread of its own; UsageError while another is under way."""
+        """Start a run in a thread of its own, under the pins as they are now.
+
+        Raises:
+            UsageError: Another run is under way.
+        """
         request = msgspec.structs.replace(request, run=_new_id())
         with self._starting:
             if any(d.running is not None for d in list(self._documents.values())):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             opened.running = Ticket()
-        threading.Thread(target=self._run_in_thread, args=(opened, request), daemon=True).start()
+        work = (opened, request, tuple(opened.document.pins))
+        threading.Thread(target=self._run_in_thread, args=work, daemon=True).start()
         return p.RunStarted(run=request.run)
 
-    def _run_in_thread(self, opened: OpenDocument, request: p.RunStart) -> None:
+    def _run_in_thread(
+        self, opened: OpenDocument, request: p.RunStart, pins: tuple[Pin, ...]
+    ) -> None:
         try:
-            self.run(request)
+            self.run(request, pins)
             done = Done(state="finished", run=request.run)
         except Cancelled:
             done = Done(state="cancelled", reason="cancelled; what was measured is kept")
@@ -369,11 +377,12 @@ class Engine:
             opened.running = None
         self._listener(opened.handle, done)
 
-    def run(self, request: p.RunStart) -> Run:
+    def run(self, request: p.RunStart, pins: tuple[Pin, ...] | None = None) -> Run:
         """Do a whole run and return its document; it does not return before the run has ended.
 
         Args:
             request: The run.
+            pins: What the user demands of the placement; None: the document's pins.
 
         Raises:
             Cancelled: It was cancelled; what was measured is kept.
@@ -400,7 +409,7 @@ class Engine:
             previous = opened.last_measured_run(settings) if quick else None
             job = replace(
                 opened.job(msgspec.structs.replace(request, run=request.run or _new_id())),
-                pins=tuple(opened.document.pins),
+                pins=tuple(opened.document.pins) if pins is None else pins,
                 runs=() if previous is None else (previous,),
                 out=request.out,
             )

@@ -31,6 +31,7 @@ from collage_engine.records.protocol import (
     Request,
     RequestCancel,
     RunCancel,
+    RunStart,
 )
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
@@ -148,8 +149,8 @@ class Server:
                 self.engine.cancel_request(ticket)
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": None})
-        elif isinstance(request, (Hello, PinsSet, RunCancel)):
-            # A search or a run that a client asks for after new pins must find them.
+        elif isinstance(request, (Hello, PinsSet, RunStart, RunCancel)):
+            # A search or a run that a client asks for after new pins must find them, and no others.
             self._answer(identity, request)
         else:
             if isinstance(identity, (int, str)):

@@ -29,10 +29,9 @@ class ProtocolSettings:
 
     sample_s: float = 0.001
     """Seconds that a sample lasts at least: a thousand times the clock's own cost."""
-    max_rounds: int = 64
-    """Rounds that are taken at most; chosen."""
     budget_s: float = 0.06
-    """Seconds for each timed call; chosen."""
+    """Seconds for each timed call, and for those that are left as many rounds at most as samples
+    fit in; chosen."""
     precise: float = TIE_SHARE
     """A median is precise once its standard error is this share of it."""
     worse: float = 1.25
@@ -50,6 +49,19 @@ NOTHING_DROPPED = ProtocolSettings(worse=math.inf, precise=0.0)
 """Timing in which nothing is dropped and all time is used: all of the times are needed."""
 
 
+def percentile(values: Sequence[float], percent: float) -> float:
+    """Return a percentile of some values, between order statistics.
+
+    In pure Python, since it is asked between two timed samples: ``numpy.percentile`` takes some 40
+    µs, a twentieth of a sample of one millisecond.
+    """
+    ordered = sorted(values)
+    position = (len(ordered) - 1) * percent / 100
+    low = int(position)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+
+
 @dataclass
 class Timing:
     """The samples of one timed call.
@@ -65,16 +77,8 @@ class Timing:
     dropped: bool = False
 
     def at(self, percent: float) -> float:
-        """Return a percentile of the samples, in seconds per call, between order statistics.
-
-        In pure Python, since it is asked between two timed samples: ``numpy.percentile`` takes some
-        40 µs, a twentieth of a sample of one millisecond.
-        """
-        ordered = sorted(self.samples)
-        position = (len(ordered) - 1) * percent / 100
-        low = int(position)
-        high = min(low + 1, len(ordered) - 1)
-        return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
+        """Return a percentile of the samples, in seconds per call."""
+        return percentile(self.samples, percent)
 
     @property
     def median(self) -> float:
@@ -129,7 +133,7 @@ def time_interleaved(
     rounds = _Rounds(timed_calls, settings, about_to_run)
     rounds.warm_up()
     order, began = random.Random(seed), clock()  # a first call's own set-up is not the budget's
-    for done in range(1, settings.max_rounds + 1):
+    for done in range(1, round(settings.budget_s / settings.sample_s) + 1):
         order.shuffle(rounds.racing)
         rounds.take_samples()
         rounds.drop_slower(done)

@@ -14,6 +14,7 @@ from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import BaselineKind, LayerTime, MemorySeen
 from collage_engine.records.precision import is_reduced
+from collage_engine.timing.protocol import percentile
 from collage_engine.toolchains.registry import title_of
 from collage_engine.wording.titles import contender_title
 
@@ -99,9 +100,7 @@ def finite(value: float | None) -> float | None:
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the 20th and the 80th percentile of values, of which there must be one."""
-    ordered = sorted(values)
-    last = len(ordered) - 1
-    return ordered[round(last * 0.2)], ordered[round(last * 0.8)]
+    return percentile(values, 20), percentile(values, 80)
 
 
 @dataclass(frozen=True, kw_only=True)

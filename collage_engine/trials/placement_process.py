@@ -39,6 +39,7 @@ from collage_engine.support.time_limits import (
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
+from collage_engine.timing.protocol import percentile
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
@@ -117,12 +118,6 @@ class TrialSettings:
     streams: int = 0
     spin: bool | None = None
     most_memory_bytes: int = 0
-
-
-def quantile(values: Sequence[float], percentile: int) -> float:
-    """Return the value that this share of all values, in percent, do not exceed."""
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, math.ceil(len(ordered) * percentile / 100) - 1)]
 
 
 def build_request(
@@ -475,7 +470,7 @@ class PlacementProcess:
             self.fail(error, "it was timed")
             return None
         calls: list[float] = [s * 1e6 for s in taken]
-        return [quantile(calls, settings.percentile)] if tail else calls
+        return [percentile(calls, settings.percentile)] if tail else calls
 
     def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
         """Profile the placement and attribute its kernels to partitions.

@@ -20,9 +20,9 @@ from dataclasses import dataclass, field, replace
 
 from collage_engine.machine.clocks import least_disturbed
 from collage_engine.planning.search_problem import RUNNERS_UP
-from collage_engine.records.placement import TIE_SHARE, LayerTime
+from collage_engine.records.placement import PROCESS_SHARE, TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, spread
 from collage_engine.trials.placement_process import PlacementProcess
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.wording.sentences import NO_TURN
@@ -36,10 +36,9 @@ SIGNIFICANT = 0.05
 """Probability below which the signed-rank test counts; the usual one."""
 TIE = 1 + TIE_SHARE
 """Times the fastest's time up to which a contender is as fast."""
-PROCESS_VARIATION = 1.1
+PROCESS_VARIATION = 1 + PROCESS_SHARE
 """Times the fastest's time up to which a contender may owe its time to its process: it is timed in
-a second one before the winner is chosen. The same module takes up to 10 % to 17 % more in some
-processes; chosen at the lower end, since few processes are so slow."""
+a second one before the winner is chosen."""
 ENOUGH_ROUNDS = 20
 """Rounds after which the race ends once each that is left is known to be slower than the leader, or
 within ``TIE`` of it; chosen."""
@@ -444,10 +443,7 @@ def is_as_fast(entry: RaceEntry | None, winner: RaceEntry) -> bool:
     ours, theirs = paired(entry, winner)
     if not ours or signed_rank(ours, theirs) < SIGNIFICANT:
         return False
-    ratios = [a / b for a, b in zip(ours, theirs, strict=True)]
-    low, high = ratios[0], ratios[0]
-    if len(ratios) > 1:
-        low, *_, high = statistics.quantiles(ratios, n=5, method="inclusive")
+    low, high = spread([a / b for a, b in zip(ours, theirs, strict=True)])
     return 1 / SLOWER < times < SLOWER or low <= 1.0 <= high
 
 

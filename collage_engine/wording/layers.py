@@ -14,13 +14,16 @@ from dataclasses import dataclass
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
-from collage_engine.records.placement import LayerTime, Partition, Placement, Residual
+from collage_engine.records.placement import (
+    PROCESS_SHARE,
+    LayerTime,
+    Partition,
+    Placement,
+    Residual,
+)
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import partition_us
 
-LAYER_NOISE = 0.1
-"""Share by which times of a layer must differ to be told apart: what the place of a process's
-memory makes of the same module (``PROCESS_VARIATION`` of ``trials/standings.py``)."""
 MOST_PARTS = 10
 """Parts that are listed as what costs most; chosen: what an hour of work can look at."""
 
@@ -202,7 +205,7 @@ class PartDifference:
     @property
     def change(self) -> str:
         """Return ``gained`` or ``lost`` against the other placement, or ``same`` within noise."""
-        if abs(self.delta_us) <= LAYER_NOISE * max(self.us, self.other_us):
+        if abs(self.delta_us) <= PROCESS_SHARE * max(self.us, self.other_us):
             return "same"
         return "gained" if self.delta_us > 0 else "lost"
 

@@ -123,7 +123,7 @@ def test_of_toolchains_that_misbehave_only_together_the_later_one_goes(tmp_path,
 
 
 ORT = ToolchainInstance(toolchain="onnxruntime")
-QUICK = ProtocolSettings(worse=9e9, max_rounds=3)
+QUICK = ProtocolSettings(worse=9e9, budget_s=0.003)
 
 
 def test_constants_are_small_and_complete(monkeypatch):

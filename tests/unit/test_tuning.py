@@ -44,7 +44,7 @@ from collage_engine.timing.tuning_choice import (
     with_tuned_pairs,
 )
 from tests.support import tuning_targets
-from tests.support.candidates import data_of
+from tests.support.candidates import inputs_of
 from tests.support.graphs import GraphBuilder, chain, operator, record_of
 from tests.support.imported import imported_model
 from tests.support.runs import run_record
@@ -70,7 +70,7 @@ def record(instance: ToolchainInstance, nodes: tuple[int, ...], us: float) -> Ca
 def candidates_of(rows: Sequence[CandidateRecord], budget_s: float = 0.0) -> SearchInputs:
     """Candidates of a chain of four operators."""
     settings = RunSettings(tune_budget_s=budget_s, threads=1)
-    return data_of(chain(*["nn.relu"] * NODES), list(rows), settings=settings)
+    return inputs_of(chain(*["nn.relu"] * NODES), list(rows), settings=settings)
 
 
 def singles(us: float, other_us: float) -> list[CandidateRecord]:
