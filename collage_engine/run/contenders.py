@@ -21,7 +21,7 @@ from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import ProfilesLayers
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import baselines, pinned_cover, pinned_covers
-from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
+from collage_engine.trials.contender import Contender, with_eligibility
 
 
 def first_contenders(
@@ -86,7 +86,7 @@ def placement_under_pins(
         return []
     graph = open_model.model.graph
     cover = candidates_of_run(graph, previous)
-    before = with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
+    before = with_eligibility(inputs, Contender(cover=cover))
     places = {source.instance.id: number for number, source in enumerate(catalog.sources)}
     if before.eligible or not all(part.instance.id in places for part in cover):
         return []
@@ -177,7 +177,7 @@ def _few_partitions(inputs: SearchInputs) -> list[Contender]:
     if not answer.cover:
         return []
     cover = tuple(inputs.by_id[str(name)] for name in answer.cover)
-    return [with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))]
+    return [with_eligibility(inputs, Contender(cover=cover))]
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:

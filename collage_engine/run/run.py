@@ -116,7 +116,7 @@ def _join(state: RunState) -> None:
     if state.catalog.not_ready:
         state.catalog, state.inputs = enumerate_candidates(state.task, state.control)
         early, state.waiting = whole_models(state, has_precision=bool(state.waiting))
-        enter_whole_models(state, early, "whole-models")
+        state.inputs = enter_whole_models(state, early, "whole-models")
 
 
 def _race_whole_models(state: RunState) -> None:
@@ -124,7 +124,7 @@ def _race_whole_models(state: RunState) -> None:
     state.race = open_race(state)
     reserved_s = seconds_for_precision(state)
     early, state.waiting = whole_models(state, has_precision=reserved_s > 0)
-    enter_whole_models(state, early, "whole-models", reserved_s=reserved_s)
+    state.inputs = enter_whole_models(state, early, "whole-models", reserved_s=reserved_s)
 
 
 def _improved(state: RunState) -> RunUpdate:
@@ -136,7 +136,7 @@ def _improved(state: RunState) -> RunUpdate:
         *chosen.unreached,
         *(contender for contender in state.waiting if not chosen.skips(contender)),
     ]
-    enter_whole_models(state, waiting, "rounded-models")
+    state.inputs = enter_whole_models(state, waiting, "rounded-models")
     state.inputs = chosen.admitted(model, state.inputs, race)
     # What groups of operators take inside the model, and the mixes that follow from that.
     if not task.is_quick and task.settings.objective == "latency":
@@ -144,9 +144,9 @@ def _improved(state: RunState) -> RunUpdate:
     inputs, part = state.samples.sample.inputs, control.within(math.inf)
     with Measuring(task.open_model, state.catalog, task.settings, inputs, part) as measuring:
         # Isolated costs of what could influence the placement.
-        measure_candidates(state, measuring)
+        state.inputs = measure_candidates(state, measuring)
         # Better kernels for those that tuning could bring into the best cover.
-        tuning = tune_kernels(state, measuring)
+        state.catalog, state.inputs, tuning = tune_kernels(state, measuring)
         while True:
             # The covers with the least cost.
             searched = search_covers(state.catalog, state.inputs, race, control)
@@ -162,7 +162,7 @@ def _improved(state: RunState) -> RunUpdate:
             # follow, as long as either is worth beginning with.
             if "measure" not in control.cut_short or race.clock.to_improve_s < 2 * LEAST_S:
                 break
-            measure_candidates(state, measuring)
+            state.inputs = measure_candidates(state, measuring)
             if measuring.counts.measured == measured:
                 break
         state.inputs = calibrated

@@ -284,11 +284,8 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
 
     They are baselines and, where a baseline wins, covers of several toolchains, as ``collage``.
     """
-    kinds = {result.contender.name: result.contender.kind for result in race_result.results}
-    names = [COLLAGE if kinds.get(name) == COLLAGE else name for name in race_result.tied]
-    if race_result.named == COLLAGE:
-        names = [name for name in names if name != COLLAGE]
-    return list(dict.fromkeys(names))
+    ours = {COLLAGE} if race_result.named == COLLAGE else set()
+    return [name for name in dict.fromkeys(race_result.tied) if name not in ours]
 
 
 def memory_use(

@@ -67,7 +67,7 @@ class RunTask:
 
 @dataclass(eq=False)
 class RunState:
-    """What a run knows by now: its stages read it, and note in it what they find out.
+    """What a run knows by now: its stages read it, and ``run`` notes in it what they return.
 
     Attributes:
         task: What the run was asked for; once it is chosen, with its number of threads.

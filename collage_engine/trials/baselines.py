@@ -23,7 +23,7 @@ from collage_engine.records.pin import Pin
 from collage_engine.records.precision import PRODUCTS, is_reduced
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import UsageError, displayable
-from collage_engine.trials.contender import COLLAGE, Contender
+from collage_engine.trials.contender import Contender
 from collage_engine.wording.sentences import refusal_text
 
 if TYPE_CHECKING:
@@ -260,7 +260,7 @@ def pinned_cover(
     ):
         return None
     cover = _regions(graph, catalog, owner)
-    return None if isinstance(cover, str) else Contender(name=COLLAGE, kind="collage", cover=cover)
+    return None if isinstance(cover, str) else Contender(cover=cover)
 
 
 def _defaults(catalog: CandidateCatalog) -> list[int]:

@@ -20,7 +20,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import Cover, SearchInputs, SearchResult
 from collage_engine.records.candidate import CostTable, InModelSource
 from collage_engine.support.text import counted
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, with_eligibility
+from collage_engine.trials.contender import Contender, ContenderResult, with_eligibility
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
 from collage_engine.trials.race import Race
 
@@ -81,9 +81,7 @@ def calibrate_costs(
                 break
             now = f"placement {len(tried) + 1}, {counted(len(cover), 'partition')}"
             report.progress(turn, TURNS, now)
-            proposed = with_eligibility(
-                inputs, Contender(name=COLLAGE, kind="collage", cover=cover)
-            )
+            proposed = with_eligibility(inputs, Contender(cover=cover))
             trial = race.try_cover(proposed, ends_at=ends_at)
             if trial.partitions_us:
                 timed.add(_key(cover))  # one partition alone is never profiled

@@ -57,8 +57,8 @@ class Contender:
             timed but not exported.
     """
 
-    name: str
-    kind: ContenderKind
+    name: str = COLLAGE
+    kind: ContenderKind = COLLAGE
     cover: tuple[Candidate, ...] = ()
     reason: str | None = None
     barred: str | None = None

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from collage_engine.candidates.catalog import CandidateCatalog, with_keys
-from collage_engine.machine.run_control import RunControl, StageReport
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.candidate import make_candidate
@@ -33,7 +33,7 @@ from collage_engine.records.placement import TIE_SHARE
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.registry import title_of
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, with_eligibility
+from collage_engine.trials.contender import Contender, ContenderResult, with_eligibility
 from collage_engine.trials.in_model_costs import FLOOR_US
 from collage_engine.trials.race import Race
 from collage_engine.wording.amounts import time_text
@@ -90,12 +90,18 @@ def try_mixes(
         )
 
     with control.stage("mixes") as report:
-        run = _profiling(list(taken), inputs, race, began + seconds, report)
+
+        def run(name: str, cover: Cover) -> ContenderResult:
+            now = f"what each group of operators takes on {title_of(name)}, inside the model"
+            report.progress(list(taken).index(name), len(taken), now)
+            contender = with_eligibility(inputs, Contender(cover=cover))
+            return race.try_cover(contender, ends_at=began + seconds)
+
         us = profile_groups(
             groups, taken, run, lambda: time.monotonic() >= began + STEP_SHARE * seconds
         )
         suggested = (
-            with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
+            with_eligibility(inputs, Contender(cover=cover))
             for cover in suggested_mixes(us, _alone_us(race), graph, candidate)
         )
         mixes = [contender for contender in suggested if contender.eligible]
@@ -148,21 +154,6 @@ def _alone_us(race: Race) -> dict[str, float]:
         for result in race.standings.results()
         if len(result.contender.cover) == 1 and result.contender.eligible and result.measured_us
     }
-
-
-def _profiling(
-    names: Sequence[str], inputs: SearchInputs, race: Race, ends_at: float, report: StageReport
-) -> Callable[[str, Cover], ContenderResult]:
-    """Return what has a cover that favours a toolchain enter the race, and tells what it showed."""
-
-    def run(name: str, cover: Cover) -> ContenderResult:
-        title = title_of(name)
-        now = f"what each group of operators takes on {title}, inside the model"
-        report.progress(names.index(name), len(names), now)
-        contender = with_eligibility(inputs, Contender(name=COLLAGE, kind="collage", cover=cover))
-        return race.try_cover(contender, ends_at=ends_at)
-
-    return run
 
 
 def groups_of(graph: DataflowGraph) -> list[OperatorGroup]:

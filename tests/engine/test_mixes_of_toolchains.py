@@ -55,11 +55,11 @@ def tried(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
             state = RunState(task, control, catalog, inputs, samples)
             race = state.race = open_race(state)
             early, _ = whole_models(state, has_precision=False)
-            enter_whole_models(state, early, "whole-models")
+            inputs = enter_whole_models(state, early, "whole-models")
             answers.clear()
             patch.setattr(mixes_module, "TIE_SHARE", -100.0)
             patch.setattr(mixes_module, "FLOOR_US", -1e9)
-            inputs = try_mixes(task.open_model.model, catalog, state.inputs, race, control)
+            inputs = try_mixes(task.open_model.model, catalog, inputs, race, control)
             mixes = [
                 one
                 for one in race.standings.results()

@@ -84,8 +84,8 @@ def test_runners_up_are_the_others_the_fastest_first() -> None:
     given = inputs(10.0, 20.0, 30.0)
     first, second, third = (
         result("collage", 0, us=80.0),
-        result("collage 2", 1, us=90.0),
-        result("collage 3", 2, us=70.0),
+        result("collage", 1, us=90.0),
+        result("collage", 2, us=70.0),
     )
     confirmation = replace(confirmed(), results=(first, second, third), winner=second)
     chosen = chosen_placement(given, confirmation)

@@ -225,8 +225,7 @@ def measured(
     race: Any = SimpleNamespace(leader=object(), clock=clock, standings=standings)
     state = RunState(task, control, nowhere, inputs, nowhere)
     state.race = race
-    measure_candidates(state, measuring)
-    return inputs, state.inputs, measuring.counts
+    return inputs, measure_candidates(state, measuring), measuring.counts
 
 
 @pytest.mark.usefixtures("lost")

@@ -55,14 +55,14 @@ def result(name: str, kind: ContenderKind) -> ContenderResult:
 def test_ties_are_told_by_the_names_of_the_faces() -> None:
     results = (
         result("collage", "collage"),
-        result("collage 2", "collage"),
+        result("collage", "collage"),
         result("tvm", "whole-model"),
         result("openvino", "whole-model"),
     )
-    tied = ("collage", "collage 2", "tvm")
+    tied = ("collage", "collage", "tvm")
     baseline = RaceResult(results=results, winner=results[3], tied=tied)
     assert tied_with_winner(baseline) == ["collage", "tvm"]
-    ours = RaceResult(results=results, winner=results[0], tied=("collage 2", "tvm"))
+    ours = RaceResult(results=results, winner=results[0], tied=("collage", "tvm"))
     assert tied_with_winner(ours) == ["tvm"], "runners-up of our own are no baselines"
 
 

@@ -10,9 +10,8 @@ from typing import Literal
 
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.lowering.built import MODULE_FILE
-from collage_engine.machine.run_control import StageReport
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.planning.search_inputs import Cover, SearchInputs
+from collage_engine.planning.search_inputs import Cover
 from collage_engine.records.placement import Placement, Run
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.run_document import chosen_placement, with_nan_losses
@@ -54,13 +53,17 @@ def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:
     """
     task, control, inputs, quick = state.task, state.control, state.inputs, state.task.is_quick
     with control.stage("confirm") as report:
-        race = state.race = _race_of_objective(state)
-        others = _baselines(state)
+        race = _race_of_objective(state)
+        others = _baselines(state, race)
         if quick:
             graph = task.open_model.model.graph
             covers = [*covers[:1], *_cover_before(task.previous, graph, state.catalog)]
             others = _fastest_before(others, task.previous) or others[:1]
-        _enter(race, inputs, covers, others, report)
+        ours = [with_eligibility(inputs, Contender(cover=cover)) for cover in covers]
+        race.enter(ours, on_progress=report.progress)
+        # What the end of the race needs goes before baselines: they are shown, and hardly ever win.
+        ends_at = race.clock.ends_at - race.clock.kept_s
+        race.enter(others, ends_at=ends_at, on_progress=report.progress)
         if quick:
             race.clock.ends_at = min(race.clock.ends_at, time.monotonic() + QUICK_S)
         result = race.finish(report.progress, others=not quick)
@@ -103,7 +106,7 @@ def _race_of_objective(state: RunState) -> Race:
     return other
 
 
-def _baselines(state: RunState) -> list[Contender]:
+def _baselines(state: RunState, race: Race) -> list[Contender]:
     """Return all baselines, the users' own ones first, then those that were the fastest so far."""
     graph, settings = state.task.open_model.model.graph, state.inputs.settings
     contenders = [
@@ -112,42 +115,12 @@ def _baselines(state: RunState) -> list[Contender]:
     ]
     us = {
         result.contender.key: result.measured_us or math.inf
-        for result in timed(state.race.standings.results())
+        for result in timed(race.standings.results())
     }
     return sorted(
         contenders,
         key=lambda one: (one.kind != "user", not one.eligible, us.get(one.key, math.inf)),
     )
-
-
-def _enter(
-    race: Race,
-    inputs: SearchInputs,
-    covers: Sequence[Cover],
-    others: Sequence[Contender],
-    report: StageReport,
-) -> None:
-    """Have the covers of the search enter the race, then the baselines where there is time.
-
-    Args:
-        race: The race.
-        inputs: The pins and limits that decide who may win.
-        covers: The covers, the most promising first.
-        others: The baselines.
-        report: Takes progress.
-    """
-    ours = [
-        Contender(
-            name=COLLAGE if index == 0 else f"{COLLAGE} {index + 1}",
-            kind="collage",
-            cover=cover,
-        )
-        for index, cover in enumerate(covers)
-    ]
-    race.enter([with_eligibility(inputs, our) for our in ours], on_progress=report.progress)
-    # What the end of the race needs goes before baselines, which are shown and hardly ever win.
-    ends_at = race.clock.ends_at - race.clock.kept_s
-    race.enter(others, ends_at=ends_at, on_progress=report.progress)
 
 
 def _cover_before(

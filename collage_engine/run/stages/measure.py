@@ -30,15 +30,18 @@ TRANSITIONS_FROM_S = 40.0
 once per machine: that takes 12 s on two processors (``tests/benchmarks/RESULTS.md``)."""
 
 
-def measure_candidates(state: RunState, measuring: Measuring) -> None:
+def measure_candidates(state: RunState, measuring: Measuring) -> SearchInputs:
     """Measure candidates and transitions until the best cover is measured or the time is over.
 
     A quick confirmation measures only where the costs at hand make no cover. Where time is left
     after a search, the measuring may go on. Estimates rest on what was profiled in the race.
 
     Args:
-        state: What the run knows; it gets isolated costs, and constants of transitions.
+        state: What the run knows.
         measuring: Measures candidates.
+
+    Returns:
+        The inputs with isolated costs, and with constants of transitions.
 
     Raises:
         MeasureError: Nothing can be measured, and what is known makes no cover.
@@ -62,8 +65,9 @@ def measure_candidates(state: RunState, measuring: Measuring) -> None:
         elif not is_complete and not is_quick:
             control.cut("measure")
         report.detail = costs_text(measuring.counts)
-        state.inputs = inputs = planner.inputs
+        inputs = planner.inputs
         control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
+    return inputs
 
 
 def has_cover(inputs: SearchInputs) -> bool:

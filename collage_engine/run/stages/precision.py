@@ -49,7 +49,7 @@ from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.toolchains.capabilities import rounds
 from collage_engine.toolchains.registry import about, get
-from collage_engine.trials.contender import COLLAGE, Contender, Sample, finite, with_eligibility
+from collage_engine.trials.contender import Contender, Sample, finite, with_eligibility
 from collage_engine.trials.product_choice import ProductChoice, Products, choose_products
 from collage_engine.trials.race import Race
 
@@ -310,9 +310,7 @@ class _Choosing:
         """
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
-        contender = with_eligibility(
-            self._inputs, Contender(name=COLLAGE, kind="collage", cover=(made,))
-        )
+        contender = with_eligibility(self._inputs, Contender(cover=(made,)))
         trial = self._race.try_cover(contender, ends_at=ends_at)
         if not trial.reached:
             self.unreached.append(contender)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import closing
 
+from collage_engine.candidates.catalog import CandidateCatalog
+from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.task import RunState
@@ -13,27 +15,28 @@ from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth
 from collage_engine.timing.tuning_choice import with_tuned_pairs
 
 
-def tune_kernels(state: RunState, measuring: Measuring) -> TuneCounts | None:
+def tune_kernels(
+    state: RunState, measuring: Measuring
+) -> tuple[CandidateCatalog, SearchInputs, TuneCounts | None]:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
 
     Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
     the next one's.
 
     Args:
-        state: What the run knows; it gets tuned candidates.
+        state: What the run knows.
         measuring: Measures candidates.
 
     Returns:
-        What was tuned; None: there was nothing.
+        The candidates, with tuned ones among them, and what was tuned; None: there was nothing.
     """
-    control, race, settings = state.control, state.race, state.inputs.settings
-    catalog, open_model = state.catalog, state.task.open_model
+    control, race, open_model = state.control, state.race, state.task.open_model
+    catalog, inputs, settings = state.catalog, state.inputs, state.inputs.settings
     if state.task.is_quick or not worth_tuning(open_model.store, catalog, settings):
-        return None
+        return catalog, inputs, None
     with control.stage("tune") as report:
         instances = [source.instance for source in catalog.sources]
-        constants = with_tuned_pairs(state.inputs.constants, instances)
-        state.inputs = state.inputs.with_constants(constants)
+        inputs = inputs.with_constants(with_tuned_pairs(inputs.constants, instances))
         counts, waiting = TuneCounts(), tunable(catalog)
         # This time is added to that of the race, which goes on so much longer.
         race.clock.ends_at += settings.tune_budget_s
@@ -42,21 +45,16 @@ def tune_kernels(state: RunState, measuring: Measuring) -> TuneCounts | None:
         for number, instance in enumerate(waiting):
             left = max(0.0, given_s - counts.seconds)
             share = left / (len(waiting) - number)
-            tuning = Tuning(
-                open_model, state.catalog, state.inputs, measuring, part, report, instance, share
-            )
+            tuning = Tuning(open_model, catalog, inputs, measuring, part, report, instance, share)
             try:
                 with closing(tuning):
                     tuning.run()
             except Cancelled:
                 control.cut("tune")
                 break
-            state.catalog, state.inputs = tuning.catalog, tuning.inputs
+            catalog, inputs = tuning.catalog, tuning.inputs
             counts = sum_of(counts, tuning.counts)
         race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
-        update = RunUpdate(
-            candidates=state.inputs.records(), constants=dict(state.inputs.constants)
-        )
-        control.emit(update)
-    return counts
+        control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
+    return catalog, inputs, counts

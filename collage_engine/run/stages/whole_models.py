@@ -110,15 +110,17 @@ def whole_models(
 
 def enter_whole_models(
     state: RunState, contenders: Sequence[Contender], stage: StageName, *, reserved_s: float = 0.0
-) -> None:
+) -> SearchInputs:
     """Have whole models enter the race, as far as there is time, and keep what they took.
 
     Args:
-        state: What the run knows by now; it gets the costs of the partitions that were tried, where
-            none were known.
+        state: What the run knows by now.
         contenders: The whole models, the most promising first.
         stage: What this is called in the progress and in documents.
         reserved_s: Seconds that the stage after this one has to itself.
+
+    Returns:
+        The inputs with the costs of the partitions that were tried, where none were known.
 
     Raises:
         Cancelled: The user stopped the run.
@@ -138,7 +140,7 @@ def enter_whole_models(
             if not all(result.reached for result in results):
                 control.cut(stage)
     results = race.standings.results()
-    state.inputs = with_trial_costs(open_model, state.catalog, state.inputs, results)
+    return with_trial_costs(open_model, state.catalog, state.inputs, results)
 
 
 def exporting_s(task: RunTask) -> float:
