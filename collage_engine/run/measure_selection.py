@@ -8,9 +8,7 @@ from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.rules import CandidateSource
 from collage_engine.records.candidate import (
     Candidate,
     CandidateRecord,
@@ -79,10 +77,11 @@ def _asked_for(
     for source in catalog.sources:
         if toolchains and source.instance.toolchain not in toolchains:
             continue
-        reason = _refusal(graph, source, operators)
-        if reason is not None:
+        reasons = [r for number in operators if (r := source.refusal(graph, number)) is not None]
+        if reasons:
             made = make_candidate(graph, source.instance, operators, rule="asked for")
-            refused += records_of([made], CostTable({made.id: invalid(reason)}))
+            cost = invalid(refusal_text(reasons[0]))
+            refused += records_of([made], CostTable({made.id: cost}))
             continue
         supported += (
             make_candidate(
@@ -91,14 +90,3 @@ def _asked_for(
             for takes, gives in source.borders(graph, operators)
         )
     return with_keys(open_model.model, catalog.keys, supported), refused
-
-
-def _refusal(
-    graph: DataflowGraph, source: CandidateSource, operators: Sequence[OperatorNumber]
-) -> str | None:
-    """Return why an instance cannot take one of the operators; None when it can take all."""
-    for number in operators:
-        refusal = source.refusal(graph, number)
-        if refusal is not None:
-            return refusal_text(refusal)
-    return None

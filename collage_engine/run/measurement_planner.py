@@ -42,7 +42,7 @@ from collage_engine.records.operators import work_of_operators
 from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.measurer import CandidateGroup, group_candidates
+from collage_engine.timing.measurer import GROUPS_AHEAD, CandidateGroup, group_candidates
 from collage_engine.trials.mixes import FAST_ALONE
 
 OPERATIONS_PER_BYTE = 8.0
@@ -112,9 +112,10 @@ class Estimates:
         )
 
 
-ROUND = 16
-"""Operator sets that are measured before the search is asked again; chosen: a search takes less
-time than measuring so many, and what is measured changes the estimates of the others."""
+ROUND = 2 * GROUPS_AHEAD
+"""Operator sets that are measured before the search is asked again: those that are compiled at once
+and as many more. A search takes less time than measuring so many, and what is measured changes the
+estimates of the others."""
 
 
 class MeasurementPlanner:

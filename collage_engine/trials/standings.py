@@ -23,7 +23,7 @@ from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.placement import PROCESS_SHARE, TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, spread
-from collage_engine.trials.placement_process import PlacementProcess
+from collage_engine.trials.placement_process import PlacementProcess, TrialSettings
 from collage_engine.trials.runner import Module, TrialRunner
 from collage_engine.wording.sentences import NO_TURN
 
@@ -46,9 +46,8 @@ MOST_ROUNDS = 60
 """Rounds after which it ends in any case, with a tie of those that cannot be told apart: where the
 standard deviation of single rounds is 6 %, that of the median of as many is 1 %, which is ``TIE``
 (1.25 times 6 % over the root of 60)."""
-UNKNOWN_ROUND_S = 0.06
-"""Seconds for one contender's round, where none was seen yet; chosen, from models of a hundred
-operators."""
+UNKNOWN_ROUND_S = TrialSettings().rest_s + TrialSettings().warm_s + TrialSettings().round_s
+"""Seconds for one contender's round, where none was seen yet: those of a model of short calls."""
 
 
 @dataclass(eq=False)

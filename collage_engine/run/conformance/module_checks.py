@@ -20,12 +20,12 @@ from collage_engine.toolchains.capabilities import LowersToTir
 CALLERS = 4
 """Threads that call one module at once; chosen."""
 TURNS = 20
-"""Calls that each of them makes; chosen: a module without turns gave wrong values within ten."""
+"""Calls that each of them makes: twice as many as a module without turns gave wrong values in."""
 BATCHES = (500, 3000, 3000, 3000)
 """Calls of a module before its memory is looked at again, the first ones to warm it; chosen."""
-LEAK_BYTES = 512 * 1024
-"""Growth of the process in every batch from which calls leave something behind; chosen: 170 bytes
-a call, less than any object that a runtime makes for a call."""
+LEAK_BYTES = 170 * BATCHES[-1]
+"""Growth of the process in every batch from which calls leave something behind: so many bytes a
+call are less than any object that a runtime makes for a call."""
 
 Call = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
