@@ -10,6 +10,7 @@ device is read off the problem afterwards.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
@@ -21,7 +22,6 @@ from collage_engine.records.format import LAUNCH, PAIR, split_pair
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, partition_of
-from collage_engine.records.precision import keep_float32
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import (
@@ -197,30 +197,23 @@ def make_placement(
 def transitions(
     constants: Mapping[str, float], instances: Iterable[ToolchainInstance]
 ) -> tuple[tuple[str, str, float], ...]:
-    """Return (from, to, microseconds) for the pairs of instances in the constants.
+    """Return (from, to, microseconds) for pairs of instances, by those of their toolchains.
 
-    An instance that leaves some products in float32 came after these were measured: it hands over
-    and takes values as the instance does that leaves none in float32.
+    In a placement on a device there are none with an instance on the host: there it is copies that
+    cost.
 
     Args:
         constants: A run's constants.
         instances: The instances of the candidates.
     """
-    alike: dict[str, list[str]] = {}
-    for instance in sorted(instances, key=lambda i: i.id):
-        origin = keep_float32(instance, ()).id
-        if origin != instance.id:
-            alike.setdefault(origin, []).append(instance.id)
-    rows = []
-    for name, us in sorted(constants.items()):
-        if name.startswith(PAIR):
-            source, target = split_pair(name)
-            rows += [
-                (one, other, us)
-                for one in (source, *alike.get(source, ()))
-                for other in (target, *alike.get(target, ()))
-            ]
-    return tuple(rows)
+    us = {split_pair(name): us for name, us in constants.items() if name.startswith(PAIR)}
+    ordered = sorted(instances, key=lambda instance: instance.id)
+    able = [instance for instance in ordered if instance.architecture] or ordered
+    return tuple(
+        (a.id, b.id, us[a.toolchain, b.toolchain])
+        for a, b in itertools.product(able, able)
+        if (a.toolchain, b.toolchain) in us
+    )
 
 
 def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:

@@ -81,16 +81,16 @@ def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
 LAUNCH = "launch"
 """What launching a partition costs."""
 PAIR = "pair:"
-"""Prefix of ``pair:<from>:<to>``: what handing a value on from one toolchain instance costs."""
+"""Prefix of ``pair:<from>:<to>``: what handing a value on from one toolchain costs."""
 
 
 def pair_name(source: str, target: str) -> str:
-    """Return the constant's name for two instances; their ids hold no colon."""
+    """Return the constant's name for two toolchains; their names hold no colon."""
     return f"{PAIR}{source}:{target}"
 
 
 def split_pair(name: str) -> tuple[str, str]:
-    """Return the instances (from, to) that a name of :func:`pair_name` is of."""
+    """Return the toolchains (from, to) that a name of :func:`pair_name` is of."""
     _, source, target = name.split(":")
     return source, target
 

@@ -28,7 +28,7 @@ from collage_engine.machine.worker import (
     call_in_child,
 )
 from collage_engine.planning.conversions import wanted_conversions
-from collage_engine.records.format import HOST, PAIR, conversion_constant, pair_name
+from collage_engine.records.format import HOST, conversion_constant
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
@@ -101,16 +101,15 @@ class ConstantsBench:
     ) -> dict[str, float]:
         """Return what launches and transitions cost.
 
-        Measured between toolchains, with the first instance of each; what holds for a toolchain is
-        given for all of its instances. A toolchain that cannot run the chain, or that crashed, hung
-        or was far too slow in it, has no pairs.
+        Measured between toolchains, with the first instance of each. A toolchain that cannot run
+        the chain, or that crashed, hung or was far too slow in it, has no pairs.
 
         Args:
             instances: Of all toolchains.
             job: The child's work; tests give another one.
 
         Returns:
-            Microseconds of ``launch`` and ``pair:<instance>:<instance>``. Nothing where the child
+            Microseconds of ``launch`` and ``pair:<toolchain>:<toolchain>``. Nothing where the child
             ended early through nobody's fault.
         """
         default: dict[str, ToolchainInstance] = {}
@@ -139,7 +138,7 @@ class ConstantsBench:
                 f"what {toolchain} takes to hand over values is not known: measuring it, it "
                 f"{reason}"
             )
-        return spread(us, instances)
+        return dict(us)
 
     def copies(self) -> dict[str, float]:
         """Return what copies between device and host cost, by the names of ``records.format``."""
@@ -229,24 +228,6 @@ class ConstantsBench:
         return culprits
 
 
-def spread(
-    constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
-) -> dict[str, float]:
-    """Return constants between toolchain instances, from those between toolchains.
-
-    Args:
-        constants: Microseconds by name, measured with one instance of each toolchain.
-        instances: All instances; each has the constants of its toolchain.
-    """
-    constants_now = {name: us for name, us in constants.items() if not name.startswith(PAIR)}
-    for a in instances:
-        for b in instances:
-            us = constants.get(pair_name(a.toolchain, b.toolchain))
-            if us is not None:
-                constants_now[pair_name(a.id, b.id)] = us
-    return constants_now
-
-
 def transition_constants(
     open_model: OpenModel,
     catalog: CandidateCatalog,
@@ -267,8 +248,8 @@ def transition_constants(
         now: Takes a few words on what is measured.
 
     Returns:
-        Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of the catalog's
-        instances, of copies between device and host, and of ``format:…`` for every conversion that
+        Microseconds of ``launch``, of ``pair:<from>:<to>`` for every pair of toolchains,
+        of copies between device and host, and of ``format:…`` for every conversion that
         the candidates could need.
 
     Raises:

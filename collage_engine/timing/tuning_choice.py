@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from collage_engine.kernels.choices import TUNED
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, CostTable
-from collage_engine.records.format import PAIR, pair_name, split_pair
 from collage_engine.records.precision import FLOAT32
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.search.api import solve
@@ -101,19 +100,3 @@ def ranked(
                 scores[task.workload] = scores.get(task.workload, 0.0) + us
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]
-
-
-def with_tuned_pairs(
-    constants: Mapping[str, float], instances: Sequence[ToolchainInstance]
-) -> dict[str, float]:
-    """Return the constants with transitions of tuned instances, which cost what untuned ones do."""
-    pairs = dict(constants)
-    tuned = {instance.id: tuned_instance(instance, "").id for instance in instances}
-    for name, us in constants.items():
-        if not name.startswith(PAIR):
-            continue
-        source, target = split_pair(name)
-        for a in (source, tuned.get(source, source)):
-            for b in (target, tuned.get(target, target)):
-                pairs[pair_name(a, b)] = us
-    return pairs

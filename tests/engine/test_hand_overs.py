@@ -9,14 +9,17 @@ import itertools
 import os
 import time
 
+import msgspec
+
 from collage_engine.machine.faults import OWN_RISK
+from collage_engine.planning import search_problem
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing import transitions
 from collage_engine.timing.chain_bench import ChainBench, LeftOut, TransitionRequest, run_job
 from collage_engine.timing.protocol import ProtocolSettings
-from collage_engine.timing.transitions import ConstantsBench, spread
+from collage_engine.timing.transitions import ConstantsBench
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
 
@@ -41,10 +44,14 @@ def fall_over(request: TransitionRequest) -> dict[str, float]:
 
 
 def test_all_instances_of_a_toolchain_share_its_constants():
-    found = spread(pretend(TransitionRequest((A, B))), [A, A2, B])
-    assert found["launch"] == 0.5 and found["pair:a[level=basic]:b"] == 2.0
-    assert found["pair:b:a[level=basic]"] == 3.0 and found["pair:a:a[level=basic]"] == 0.1
-    assert "pair:b:b" not in found, "not measured is not zero"
+    found = search_problem.transitions(pretend(TransitionRequest((A, B))), [A, A2, B])
+    us = {(source, target): us for source, target, us in found}
+    assert us["a[level=basic]", "b"] == us["a", "b"] == 2.0
+    assert us["b", "a[level=basic]"] == 3.0 and us["a", "a[level=basic]"] == 0.1
+    assert ("b", "b") not in us, "not measured is not zero"
+    gpu = msgspec.structs.replace(A, device="cuda:0", architecture="sm_90a")
+    found = search_problem.transitions({"pair:a:a": 0.1}, [A, gpu])
+    assert found == ((gpu.id, gpu.id, 0.1),), "to and from the host it is copies that cost"
 
 
 def test_measured_once_per_machine_versions_and_threads(tmp_path):

@@ -41,7 +41,6 @@ from collage_engine.timing.tuning_choice import (
     promising,
     ranked,
     tuned_instance,
-    with_tuned_pairs,
 )
 from tests.support import tuning_targets
 from tests.support.candidates import inputs_of
@@ -140,14 +139,6 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     assert sum_of(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
         workloads=2, tried=7, improved=1, seconds=1.5
     )
-
-
-def test_transitions_of_tuned_instances_cost_what_the_untuned_cost():
-    constants = {"launch": 1.0, "pair:tvm:onnxruntime": 2.0, "pair:tvm:tvm": 3.0}
-    found = with_tuned_pairs(constants, [TVM, OTHER])
-    assert found["pair:tvm[tuned=yes]:onnxruntime"] == 2.0
-    assert found["pair:tvm[tuned=yes]:tvm"] == found["pair:tvm:tvm[tuned=yes]"] == 3.0
-    assert tuned_instance(TVM, "0123").id == "tvm[tuned=yes]"
 
 
 # Climbing ------------------------------------------------------------------------------------

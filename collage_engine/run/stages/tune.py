@@ -12,7 +12,6 @@ from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth_tuning
-from collage_engine.timing.tuning_choice import with_tuned_pairs
 
 
 def tune_kernels(
@@ -35,8 +34,6 @@ def tune_kernels(
     if state.task.is_quick or not worth_tuning(open_model.store, catalog, settings):
         return catalog, inputs, None
     with control.stage("tune") as report:
-        instances = [source.instance for source in catalog.sources]
-        inputs = inputs.with_constants(with_tuned_pairs(inputs.constants, instances))
         counts, waiting = TuneCounts(), tunable(catalog)
         # This time is added to that of the race, which goes on so much longer.
         race.clock.ends_at += settings.tune_budget_s
