@@ -188,7 +188,7 @@ def run_document(
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=samples.run_tolerance,
-        samples=1 + len(samples.further_samples),
+        samples=len(samples.all),
         not_finite=dict(samples.not_finite),
         machine=[task.machine_before, machine_after],
         warnings=[
@@ -203,7 +203,7 @@ def run_document(
         accuracy=accuracy_of(
             settings,
             samples.run_tolerance.value,
-            1 + len(samples.further_samples),
+            len(samples.all),
             rounding,
             race_result,
         ),

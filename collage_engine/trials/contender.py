@@ -148,11 +148,9 @@ class ContenderResult:
     @property
     def measured_us(self) -> float | None:
         """Return the median of the rounds' medians."""
-        timed_us = [us for us in self.rounds_us if not math.isnan(us)]
-        return statistics.median(timed_us) if timed_us else None
+        return statistics.median(self.rounds_us) if self.rounds_us else None
 
     @property
     def spread_us(self) -> tuple[float, float] | None:
         """Return the 20th and the 80th percentile of the rounds' medians, in microseconds."""
-        timed_us = [us for us in self.rounds_us if not math.isnan(us)]
-        return spread(timed_us) if timed_us else None
+        return spread(self.rounds_us) if self.rounds_us else None

@@ -102,9 +102,7 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         with task_on(network(), folder, settings) as (task, control):
             catalog, inputs = enumerate_candidates(task, control)
             samples = draw_samples(task, control)
-            samples = replace(
-                samples, sample=replace(samples.sample, bounds={}), further_samples=()
-            )
+            samples = replace(samples, all=(replace(samples.sample, bounds={}),))
             yield Opened(task, catalog, inputs, samples, control)
 
 

@@ -34,10 +34,9 @@ they kept it but for one, which took twice the tolerance. The user's samples are
 class RunSamples:
     """Inputs with the reference's outputs, which placements are compared with."""
 
-    sample: Sample
-    """The one that is timed."""
-    further_samples: tuple[Sample, ...]
-    """The user's other samples; or random ones, on which a promised tolerance must hold too."""
+    all: tuple[Sample, ...]
+    """The one that is timed; then the user's other samples, or random ones, on which a promised
+    tolerance must hold too."""
     run_tolerance: RunTolerance
     """The bounds on the errors of the model's outputs, and where they come from."""
     not_finite: Mapping[str, float]
@@ -49,9 +48,9 @@ class RunSamples:
         return self.run_tolerance.value
 
     @property
-    def all(self) -> tuple[Sample, ...]:
-        """Return every sample on which placements are compared; the first is the one timed."""
-        return (self.sample, *self.further_samples)
+    def sample(self) -> Sample:
+        """Return the one that is timed."""
+        return self.all[0]
 
 
 def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
@@ -79,15 +78,8 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
             "computes"
         )
     nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
-    first, *further = (
-        Sample(sample.inputs, sample.truth, tolerance.by_output, nowhere) for sample in samples
-    )
-    return RunSamples(
-        sample=first,
-        further_samples=tuple(further),
-        run_tolerance=tolerance,
-        not_finite=not_finite,
-    )
+    drawn = (Sample(one.inputs, one.truth, tolerance.by_output, nowhere) for one in samples)
+    return RunSamples(all=tuple(drawn), run_tolerance=tolerance, not_finite=not_finite)
 
 
 LARGE_TOLERANCE = 0.01
