@@ -350,10 +350,8 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
         price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
     taken = winner.memory.running_bytes if winner.memory is not None else None
     text = f"at most {most / 1e6:.4g} MB of memory while running"
-    reason = None
-    if taken is not None:
-        template = "with {megabytes} MB" if price is None else "with {megabytes} MB, price {price}"
-        reason = template.format(megabytes=f"{taken / 1e6:.4g}", price=time_text(price or 0.0))
+    with_price = "" if price is None else f", price {time_text(price)}"
+    reason = None if taken is None else f"with {taken / 1e6:.4g} MB{with_price}"
     return [
         LimitVerdict(
             constraint="max_memory",

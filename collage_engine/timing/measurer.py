@@ -92,71 +92,57 @@ class MeasuringResult:
     """The user stopped it."""
 
 
+@dataclass(eq=False)
 class Measurer:
     """Measures candidates of one model. Close it to end the child.
 
+    The child is started by the first group that needs one.
+
     Attributes:
-        candidate_limit_s: seconds that a candidate may take to be compiled, and to run.
-        worker: takes requests once the child has the model open (``has_open``).
+        model_path: The ONNX file.
+        shapes: Of its free inputs.
+        truth_folder: The recorded true values (``lowering.reference.TrueValues``).
+        store: Known costs, and where new ones are kept; None: neither.
+        env: The child's variables (see ``measuring_environment``).
+        device: The machine in words, kept beside costs for readers.
+        versions: Toolchain → library version, kept beside costs for readers.
+        model_hash: Tells models apart in the store where a result holds for one model only.
+        candidate_limit_s: Seconds that a candidate may take to be compiled, and to run.
+        weights_bytes: Size of the model's weights, which lengthens every limit.
+        memory_limit_bytes: Of the child; None: a share of what the machine has.
+        faults: Which toolchains crashed or hung in this run.
+        own_inputs: Whether the true values are those of the user's inputs: what is wrong on them
+            alone is not kept.
+        job: The worker's target.
+        worker: Takes requests once the child has the model open (``has_open``).
     """
 
-    def __init__(
-        self,
-        model_path: str | Path,
-        shapes: Mapping[str, tuple[int, ...]] | None,
-        truth_folder: str | Path,
-        *,
-        store: Store | None = None,
-        env: Mapping[str, str] | None = None,
-        device: str = "",
-        versions: Mapping[str, str] | None = None,
-        model_hash: str = "",
-        candidate_limit_s: float = ANSWER_S,
-        weights_bytes: int = 0,
-        memory_limit_bytes: int | None = None,
-        faults: FaultTracker | None = None,
-        own_inputs: bool = False,
-        job: str = JOB,
-    ) -> None:
-        """Prepare; the child is started by the first group that needs one.
+    model_path: str | Path
+    shapes: Mapping[str, tuple[int, ...]] | None
+    truth_folder: str | Path
+    store: Store | None = None
+    env: Mapping[str, str] | None = None
+    device: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    model_hash: str = ""
+    candidate_limit_s: float = ANSWER_S
+    weights_bytes: int = 0
+    memory_limit_bytes: int | None = None
+    faults: FaultTracker = field(default_factory=FaultTracker)
+    own_inputs: bool = False
+    job: str = JOB
 
-        Args:
-            model_path: the ONNX file.
-            shapes: of its free inputs.
-            truth_folder: the recorded true values (``lowering.reference.TrueValues``).
-            store: known costs, and where new ones are kept; None: neither.
-            env: the child's variables (see ``measuring_environment``).
-            device: the machine in words, kept beside costs for readers.
-            versions: toolchain → library version, kept beside costs for readers.
-            model_hash: tells models apart in the store where a result holds for one model only.
-            candidate_limit_s: bounds a candidate's compilation, and its run, each, for a model
-                without large weights.
-            weights_bytes: size of the model's weights, which lengthens every limit.
-            memory_limit_bytes: of the child; None: a share of what the machine has.
-            faults: which toolchains crashed or hung in this run.
-            own_inputs: whether the true values are those of the user's inputs: what is wrong on
-                them alone is not kept.
-            job: the worker's target.
-        """
-        self.store = store
-        self.faults = faults or FaultTracker()
-        self.own_inputs = own_inputs
-        self.device = device
-        self.versions = dict(versions or {})
-        self.model_hash = model_hash
-        self.candidate_limit_s = with_weights(candidate_limit_s, weights_bytes)
-        self._open_limit_s = with_weights(WORK_S, weights_bytes)
+    def __post_init__(self) -> None:
+        self.candidate_limit_s = with_weights(self.candidate_limit_s, self.weights_bytes)
         self._open = OpenRequest(
-            model_path=str(model_path),
-            shapes=dict(shapes or {}),
-            truth_folder=str(truth_folder),
-            sha256=model_hash or None,
+            model_path=str(self.model_path),
+            shapes=dict(self.shapes or {}),
+            truth_folder=str(self.truth_folder),
+            sha256=self.model_hash or None,
         )
+        limit = self.memory_limit_bytes
         self.worker = Worker(
-            job,
-            env=env,
-            memory_limit_bytes=memory_limit_bytes,
-            name="collage-measure",
+            self.job, env=self.env, memory_limit_bytes=limit, name="collage-measure"
         )
         self._opened = 0
         """Generation of the child that has the model open."""
@@ -188,7 +174,7 @@ class Measurer:
         """
         if self.worker.alive and self._opened == self.worker.generation:
             return True
-        most_s = self._open_limit_s
+        most_s = with_weights(WORK_S, self.weights_bytes)
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for attempt in range(1, FAULTS + 1):
             left_s = math.inf if deadline is None else deadline - time.monotonic()
