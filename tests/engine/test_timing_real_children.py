@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from threading import Event
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from collage_engine.timing.measurer import Measurer, group_candidates
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
-from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.runner import TrialRunner, early_builder
 from collage_engine.trials.trial_job import PlacementProfile
 from tests.support.artifact_cases import MNIST, cover_in_turn
 from tests.support.written import written
@@ -87,6 +88,19 @@ def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measure
     assert states["liar"].reason.startswith("wrong numbers in the output of relu1: relative error")
     assert states["crasher"].reason.startswith("crashed while compiling: killed by SIGSEGV")
     assert states["picky"].reason == "picky takes nothing on Saturdays"
+
+
+def test_what_opened_the_model_early_builds_it(tmp_path):
+    model = import_model(MNIST)
+    inputs = model.random_inputs(0)
+    sample = Sample(inputs, original_outputs(model, inputs))
+    with early_builder(model.record, Event()) as builder:
+        bench = TrialBench(model, [sample], 1e-4, tmp_path)
+        with TrialRunner(bench, builder=builder) as runner:
+            process = runner.process(Contender(cover=tuple(cover_in_turn(model, ["onednn"]))))
+            assert runner.build(process) and process.failure is None
+            assert builder.generation == 1 and builder.alive, "it is the process that opened it"
+    assert not builder.alive
 
 
 def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):

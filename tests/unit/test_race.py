@@ -18,6 +18,12 @@ from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials import race as race_module
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import Race
+from collage_engine.trials.race_clock import (
+    MOST_RUNS_OF_LAYERS,
+    RUNS_PER_PROFILE,
+    layers_s,
+    runs_of_layers,
+)
 from collage_engine.trials.standings import (
     COMMON_ROUNDS,
     ENOUGH_ROUNDS,
@@ -431,3 +437,12 @@ def test_layers_are_timed_where_there_was_no_time_for_a_fresh_process(script, tm
         going.clock.ends_at = going.clock.now()
         found = going.finish()
     assert not found.fresh and found.winner.layers
+
+
+def test_profiles_of_layers_have_some_runs_and_time_of_their_own(script, tmp_path):
+    runs = [runs_of_layers(us) for us in (10.0, 10_000.0, 1e6)]
+    assert runs == [MOST_RUNS_OF_LAYERS, 50, RUNS_PER_PROFILE]
+    script.us["slow"] = 100_000.0
+    with race(script, tmp_path) as going:
+        going.enter([contender("slow")])
+        assert going.clock.last_steps_s > layers_s(90_000.0) > 1.0

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import random
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -19,7 +21,7 @@ from collage_engine.timing.protocol import (
     FEWEST_ROUNDS,
     time_interleaved,
 )
-from collage_engine.trials.trial_job import SPIN_CHECK_S, until_asleep
+from collage_engine.trials.trial_job import SPIN_CHECK_S, RunRound, TrialJob, until_asleep
 
 
 class World:
@@ -156,3 +158,17 @@ def waited(spins_s: float) -> float:
 def test_it_waits_as_long_as_threads_spin() -> None:
     assert waited(0.0) == SPIN_CHECK_S
     assert 0.06 <= waited(0.06) <= 0.06 + 2 * SPIN_CHECK_S
+
+
+def test_a_round_has_no_call_that_does_not_fit() -> None:
+    calls: list[float] = []
+
+    def call() -> None:
+        calls.append(time.perf_counter())
+        time.sleep(0.03)
+
+    model: Any = SimpleNamespace(user_call=lambda sample: call)
+    job = TrialJob()
+    job._model = model
+    taken = job(RunRound(warm_s=0.0, seconds=0.04, tail=True))
+    assert len(taken) == 1 and len(calls) == 2, "the first one warms up"
