@@ -49,7 +49,8 @@ def measure_candidates(state: RunState, measuring: Measuring) -> SearchInputs:
     """
     task, control, race = state.task, state.control, state.race
     inputs, graph = _with_costs_of(task.previous, state.inputs), task.open_model.model.graph
-    if not measuring.counts.distinct:
+    goes_on = bool(measuring.counts.distinct)
+    if not goes_on:
         measuring.begin(inputs.candidates, inputs.costs)
     with control.stage("measure") as report:
         has_answer = race.leader is not None or task.is_quick
@@ -57,9 +58,8 @@ def measure_candidates(state: RunState, measuring: Measuring) -> SearchInputs:
         is_quick = task.is_quick and has_cover(inputs)
         seconds = 0.0 if is_quick else seconds
         planner = MeasurementPlanner(inputs, measuring, groups_of(graph), _profiled(race))
-        is_complete = _measure(
-            task, state.catalog, planner, control.within(seconds), seconds, report
-        )
+        part = control.within(seconds)
+        is_complete = _measure(task, state.catalog, planner, part, seconds, report, goes_on)
         if is_complete and "measure" in control.cut_short:
             control.cut_short.remove("measure")  # the first time it was
         elif not is_complete and not is_quick:
@@ -100,6 +100,7 @@ def _measure(
     control: RunControl,
     seconds: float,
     report: StageReport,
+    goes_on: bool,
 ) -> bool:
     """Measure transitions and candidates, also where that comes to an early end.
 
@@ -110,6 +111,7 @@ def _measure(
         control: Ends when the time for it is over.
         seconds: The time for it.
         report: Takes progress.
+        goes_on: Whether it was asked for transitions before.
 
     Returns:
         Whether everything that is wanted was measured.
@@ -126,11 +128,12 @@ def _measure(
     # Where there is little time, candidates of this model go before facts of the machine.
     is_short = seconds < TRANSITIONS_FROM_S
     try:
-        with contextlib.suppress(*([Cancelled] if is_short else [])):
-            part = control.within(0.0) if is_short else control
-            settings = planner.inputs.settings
-            constants = transition_constants(task.open_model, catalog, settings, part, now)
-            planner.inputs = planner.inputs.with_constants(constants)
+        if not goes_on:
+            with contextlib.suppress(*([Cancelled] if is_short else [])):
+                part = control.within(0.0) if is_short else control
+                settings = planner.inputs.settings
+                constants = transition_constants(task.open_model, catalog, settings, part, now)
+                planner.inputs = planner.inputs.with_constants(constants)
         control.check()
         now("recording the model's own values")
         return planner.measure(deadline)
