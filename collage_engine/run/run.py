@@ -97,7 +97,7 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             return _improved(state)
         compiled = compile_unmeasured(state)
         artifact = write(state, compiled.chosen, compiled.module_folder)
-        document = unmeasured_document(state, compiled, artifact)
+        document = unmeasured_document(state, compiled.chosen, compiled.built.name, artifact)
         return _update(catalog, compiled.inputs, document)
 
 

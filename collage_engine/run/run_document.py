@@ -6,8 +6,9 @@ placements with the times of the race, and how much memory the winner takes.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
@@ -41,12 +42,19 @@ from collage_engine.trials.standings import RaceResult
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import busy_warnings
 
-if TYPE_CHECKING:
-    from collage_engine.run.stages.compile_only import CompileOnlyResult
-    from collage_engine.run.stages.confirm import ConfirmResult
-
 UNMEASURED = "unmeasured"
 """The ``winner`` of a run in which nothing could be timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfirmResult:
+    """How the race ended."""
+
+    race_result: RaceResult
+    chosen: Placement
+    """The winner's placement, with its end-to-end times."""
+    confirmed_how: Literal["full", "quick", "trial"]
+    """See ``Run.confirmation``."""
 
 
 def provisional_document(state: RunState) -> Run:
@@ -258,24 +266,25 @@ def _unmeasured(
     )
 
 
-def unmeasured_document(state: RunState, compiled: CompileOnlyResult, artifact: str | None) -> Run:
+def unmeasured_document(state: RunState, chosen: Placement, note: str, artifact: str | None) -> Run:
     """Return the document of a run whose device is not here.
 
     Args:
         state: What the run knows.
-        compiled: What was built.
+        chosen: What was built.
+        note: What it is called.
         artifact: The artifact's folder; None: there is none.
     """
     task, catalog = state.task, state.catalog
     return msgspec.structs.replace(
         begun_document(state),
         target=catalog.target_text,
-        placement=compiled.chosen,
+        placement=chosen,
         winner=UNMEASURED,
         pins=[PinVerdict(pin=pin.written, state="honoured") for pin in task.pins],
         artifact=artifact,
         device=f"none: {catalog.unmeasurable or ''}",
-        note=compiled.built.name,
+        note=note,
     )
 
 

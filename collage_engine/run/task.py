@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,12 +14,10 @@ from collage_engine.machine.worker import Worker
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import MachineState, Run
+from collage_engine.records.precision import RunTolerance
 from collage_engine.records.settings import RunSettings
-from collage_engine.trials.contender import Contender
+from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.race import Race
-
-if TYPE_CHECKING:
-    from collage_engine.run.stages.samples import RunSamples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +60,29 @@ class RunTask:
     def is_quick(self) -> bool:
         """Tell whether a few contenders are compared and nothing else is done."""
         return self.settings.confirmation == "quick"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSamples:
+    """Inputs with the reference's outputs, which placements are compared with."""
+
+    all: tuple[Sample, ...]
+    """The one that is timed; then the user's other samples, or random ones, on which a promised
+    tolerance must hold too."""
+    run_tolerance: RunTolerance
+    """The bounds on the errors of the model's outputs, and where they come from."""
+    not_finite: Mapping[str, float]
+    """By output the share of its true values that compare nothing on any sample."""
+
+    @property
+    def tolerance(self) -> float:
+        """Return the bound on the error of any output, as ``max|y-r| / max|r|``."""
+        return self.run_tolerance.value
+
+    @property
+    def sample(self) -> Sample:
+        """Return the one that is timed."""
+        return self.all[0]
 
 
 @dataclass(eq=False)

@@ -21,8 +21,8 @@ from collage_engine.run.contenders import before_precision, first_contenders, is
 from collage_engine.run.stages import precision
 from collage_engine.run.stages.enumerate import enumerate_candidates
 from collage_engine.run.stages.precision import BOUND, MOST_BUILDS, choose_precision
-from collage_engine.run.stages.samples import RunSamples, draw_samples
-from collage_engine.run.task import RunState, RunTask
+from collage_engine.run.stages.samples import draw_samples
+from collage_engine.run.task import RunSamples, RunState, RunTask
 from collage_engine.support.errors import Cancelled
 from collage_engine.trials.contender import Contender, ContenderResult
 from tests.e2e.test_precision import network

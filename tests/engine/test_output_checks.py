@@ -33,8 +33,8 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.stages.samples import RunSamples, draw_samples, sample_warnings
-from collage_engine.run.task import RunTask
+from collage_engine.run.stages.samples import draw_samples, sample_warnings
+from collage_engine.run.task import RunSamples, RunTask
 from collage_engine.support.errors import ArtifactError, MeasureError, ModelError, ToolchainError
 from collage_engine.support.files import write_npz
 from collage_engine.timing.bench import check

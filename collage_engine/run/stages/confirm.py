@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.search_inputs import Cover
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Run
 from collage_engine.run.contenders import candidates_of_run
-from collage_engine.run.run_document import chosen_placement, with_nan_losses
+from collage_engine.run.run_document import ConfirmResult, chosen_placement, with_nan_losses
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunState
 from collage_engine.support.text import counted
@@ -28,17 +27,6 @@ from collage_engine.trials.standings import RaceResult
 QUICK_S = 2 * SETTLE_S
 """Seconds for the last rounds of a quick confirmation, whatever the budget: twice what contenders
 have when they enter."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfirmResult:
-    """How the race ended."""
-
-    race_result: RaceResult
-    chosen: Placement
-    """The winner's placement, with its end-to-end times."""
-    confirmed_how: Literal["full", "quick", "trial"]
-    """See ``Run.confirmation``."""
 
 
 def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:

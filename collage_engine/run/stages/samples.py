@@ -6,7 +6,6 @@ It says what the check of numbers against these allows, refused and missed, too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from collage_engine.candidates.inputs import (
     model_samples,
@@ -19,7 +18,7 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
 from collage_engine.records.precision import RunTolerance
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.task import RunTask
+from collage_engine.run.task import RunSamples, RunTask
 from collage_engine.support.errors import MeasureError, displayable
 from collage_engine.support.text import counted
 from collage_engine.trials.contender import ContenderResult, Sample
@@ -28,29 +27,6 @@ MORE_SAMPLES = 3
 """Further random inputs on which the tolerance must be kept. With one image, choices of products
 broke their tolerance on fresh images four to eight times over on two of seven models; with four
 they kept it but for one, which took twice the tolerance. The user's samples are taken as given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSamples:
-    """Inputs with the reference's outputs, which placements are compared with."""
-
-    all: tuple[Sample, ...]
-    """The one that is timed; then the user's other samples, or random ones, on which a promised
-    tolerance must hold too."""
-    run_tolerance: RunTolerance
-    """The bounds on the errors of the model's outputs, and where they come from."""
-    not_finite: Mapping[str, float]
-    """By output the share of its true values that compare nothing on any sample."""
-
-    @property
-    def tolerance(self) -> float:
-        """Return the bound on the error of any output, as ``max|y-r| / max|r|``."""
-        return self.run_tolerance.value
-
-    @property
-    def sample(self) -> Sample:
-        """Return the one that is timed."""
-        return self.all[0]
 
 
 def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
