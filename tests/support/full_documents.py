@@ -6,28 +6,12 @@ import shutil
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import convert, inspect
 
-from collage_engine.records.pin import LimitVerdict
-from collage_engine.records.placement import (
-    Conversion,
-    DeploymentRow,
-    LayerTime,
-    MachineState,
-    MemorySeen,
-    MemoryUse,
-    Run,
-    Unmeasured,
-)
-from collage_engine.records.precision import (
-    Accuracy,
-    RoundedProduct,
-    RoundingTrial,
-    RunTolerance,
-)
-from collage_engine.records.shapes import ShapeChoice, ShapeRow, Sharing
-from collage_engine.records.toolchain import TuneCounts
+from collage_engine.records.placement import Run
 from collage_engine.store.session_file import load_session, save_session
 
 SESSION = Path(__file__).resolve().parents[1] / "data" / "mnist.collage"
@@ -35,90 +19,38 @@ BATCHES = (1, 3)
 """Sizes of the batch for which the artifact for two shapes is made."""
 
 
+def _sample(kind: Any) -> Any:
+    """Return some value of a type that a record has."""
+    if isinstance(kind, inspect.StructType):
+        return kind.cls(**{field.name: _sample(field.type) for field in kind.fields})
+    if isinstance(kind, inspect.UnionType):
+        return _sample(next(t for t in kind.types if not isinstance(t, inspect.NoneType)))
+    if isinstance(kind, inspect.ListType | inspect.VarTupleType):
+        return [_sample(kind.item_type)]
+    if isinstance(kind, inspect.TupleType):
+        return tuple(map(_sample, kind.item_types))
+    if isinstance(kind, inspect.DictType):
+        return {_sample(kind.key_type): _sample(kind.value_type)}
+    if isinstance(kind, inspect.LiteralType):
+        return kind.values[0]
+    plain = {inspect.StrType: "at most 1 text", inspect.BoolType: True, inspect.FloatType: 1.5}
+    return plain.get(type(kind), 0)
+
+
 def _full(run: Run, name: str) -> Run:
-    """Returns a run with a value in every field that only some runs have."""
-    rows = [
-        ShapeRow(
-            choice=ShapeChoice(dims={"batch": batch}, shapes={"Input3": (batch, 1, 28, 28)}),
-            inputs={"Input3": (batch, 1, 28, 28)},
-            run=name,
-            latency_us=10.0 * batch,
-            spread_us=(9.0 * batch, 11.0 * batch),
-            items=batch,
-            items_per_s=1e5,
-            toolchains=("tvm", "onednn"),
-            partitions=2,
-            best_single="tvm",
-            best_single_us=12.0 * batch,
-            distinct=9,
-            measured=7,
-        )
-        for batch in BATCHES
-    ]
-    ways = [
-        DeploymentRow(
-            run=name,
-            streams=streams,
-            threads=2 // streams,
-            items_per_s=1e5 * streams,
-            toolchains=("tvm",),
-            best_single="tvm",
-            best_single_items_per_s=9e4,
-        )
-        for streams in (1, 2)
-    ]
+    """Return a run with a value in every field that only some runs have."""
     assert run.placement is not None
-    conversion = Conversion(node=0, source="NCHW", target="NHWC", us=1.5)
-    trial = RoundingTrial(toolchain="tvm", rounded=1, emulated_error=2e-3, max_rel_error=1e-3)
-    product = RoundedProduct(operator=0, operations=1e6, error=1e-3, rounded=True)
-    return msgspec.structs.replace(
-        run,
-        id=name,
-        name=name,
-        placement=msgspec.structs.replace(
-            run.placement,
-            conversions=(conversion,),
-            layers=(LayerTime(name="a kernel", us=9.0, gap_us=1.0, partition=0, operators=(0,)),),
-        ),
-        rivals=[run.placement],
-        memory=MemoryUse(
-            seen=MemorySeen(peak_bytes=10**8, base_bytes=10**7),
-            weights_bytes=10**6,
-            stored={"tvm": 10**6},
-            artifact_bytes=10**7,
-        ),
-        tuning=TuneCounts(workloads=3, tuned=1, improved=1, tried=40),
-        tolerance=RunTolerance(value=1e-4, source="user", default=1e-4, noise={"y": 1e-6}),
-        machine=[MachineState(at="2026-01-01T00:00:00+00:00", mhz=3000.0, busy="by nobody")] * 2,
-        warnings=["something"],
-        limits=[
-            LimitVerdict(
-                constraint="max_runtimes", text="at most 1 runtime", state="honoured", price_us=1.0
-            )
-        ],
-        accuracy=Accuracy(
-            precision="bf16",
-            tolerance=2e-2,
-            samples=3,
-            max_rel_error=1e-2,
-            products=(product,),
-            tried=(trial,),
-        ),
-        tied=["collage", "tvm alone"],
-        ended="budget",
-        unmeasured=Unmeasured(candidates=2, share=0.2, contenders=1, stages=("measure",)),
-        first_answer_s=1.5,
-        measured_on="host-a",
-        streams=2,
-        deployments=ways,
-        shapes=rows,
-        sharing=Sharing(
-            bytes=10**7,
-            apart_bytes=2 * 10**7,
-            padded=("batch",),
-            not_padded={"sequence": "no two shapes differ in it alone"},
-        ),
+    placement = _filled(run.placement)
+    return _filled(
+        msgspec.structs.replace(run, id=name, name=name, placement=placement, rivals=[placement])
     )
+
+
+def _filled(record: Any) -> Any:
+    """Return a record whose empty fields have some value."""
+    fields = inspect.type_info(type(record)).fields
+    empty = {f.name: _sample(f.type) for f in fields if not getattr(record, f.name)}
+    return convert(msgspec.to_builtins(msgspec.structs.replace(record, **empty)), type(record))
 
 
 @cache
