@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from onnx import ModelProto, TensorProto, helper
+from onnx import ModelProto
 
+from tests.support.written import written
 from tests.zoo.net import Net
 
 
@@ -34,58 +35,44 @@ def tagger(steps: int = 48, hidden: int = 32, layers: int = 2) -> ModelProto:
     return net.model()
 
 
+CONTROL_FLOW = """
+(float[4,8] x) => (float[4,8] sum) {
+    y = MatMul(x, weight)
+    total = ReduceSum<keepdims = 0>(y)
+    positive = Greater(total, nothing)
+    [choice] chosen = If(positive) <
+        then_branch = then () => (float[4,8] kept) { kept = Relu(y) },
+        else_branch = other () => (float[4,8] turned) { turned = Neg(y) }
+    >
+    [loop] looped = Loop(turns, go_on, chosen) <
+        body = body (int64 turn, bool go, float[4,8] state) => (bool on, float[4,8] next) {
+            less = Mul(state, half)
+            next = Add(less, y)
+            on = Identity(go)
+        }
+    >
+    corner = Slice(looped, begin, end)
+    [determinant] size = Det(corner)
+    sum = Add(looped, size)
+}
+"""
+
+
 def control_flow() -> ModelProto:
     """A product, an If and a Loop that read it from outside, and a determinant."""
-    net = Net("control_flow", opset=17)
-    x = net.input("x", [4, 8])
-    y = net.op("MatMul", x, net.const(net.random.standard_normal((8, 8)).astype(np.float32)))
-    total = net.op("ReduceSum", y, keepdims=0)
-    positive = net.op("Greater", total, net.const(0.0, np.float32))
-
-    def branch(kind: str) -> object:
-        out = helper.make_tensor_value_info(f"{kind}_out", TensorProto.FLOAT, [4, 8])
-        return helper.make_graph([helper.make_node(kind, [y], [f"{kind}_out"])], kind, [], [out])
-
-    chosen = net.op(
-        "If", positive, name="choice", then_branch=branch("Relu"), else_branch=branch("Neg")
-    )
-    half = net.const(0.5, np.float32)
-    body = helper.make_graph(
-        [
-            helper.make_node("Mul", ["state", half], ["less"]),
-            helper.make_node("Add", ["less", y], ["next"]),
-            helper.make_node("Identity", ["go"], ["on"]),
-        ],
-        "body",
-        [
-            helper.make_tensor_value_info("turn", TensorProto.INT64, []),
-            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("state", TensorProto.FLOAT, [4, 8]),
-        ],
-        [
-            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
-            helper.make_tensor_value_info("next", TensorProto.FLOAT, [4, 8]),
-        ],
-    )
-    turns, go = net.const(5, np.int64), net.const(True, np.bool_)
-    looped = net.op("Loop", turns, go, chosen, name="loop", body=body)
-    begin, end = (net.const([n, n], np.int64) for n in (0, 4))
-    corner = net.op("Slice", looped, begin, end)
-    net.output(net.op("Add", looped, net.op("Det", corner, name="determinant")))
-    return net.model()
+    weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    begin, end = np.int64([0, 0]), np.int64([4, 4])
+    constants = {"weight": weight, "begin": begin, "end": end, "turns": np.int64(5)}
+    constants |= {"nothing": np.float32(0), "half": np.float32(0.5), "go_on": np.bool_(True)}
+    return written(CONTROL_FLOW, constants, opset=17)
 
 
 def contrib() -> ModelProto:
     """Two products, the second of them an operator of ONNX Runtime's own domain."""
-    net = Net("contrib", opset=17)
-    x = net.input("x", [4, 8])
-    weight = net.const(net.random.standard_normal((8, 8)).astype(np.float32))
-    y = net.op("MatMul", x, weight)
-    y = net.op("FusedMatMul", y, weight, name="fused", domain="com.microsoft", alpha=0.5)
-    net.output(net.op("Relu", y))
-    model = net.model(check=False)
-    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
-    return model
+    weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
+    text = "y = MatMul(x, w) [fused] z = com.microsoft.FusedMatMul<alpha = 0.5>(y, w) r = Relu(z)"
+    graph = f"(float[4,8] x) => (float[4,8] r) {{ {text} }}"
+    return written(graph, {"w": weight}, opset=17, more='"com.microsoft": 1')
 
 
 def detector() -> ModelProto:
