@@ -15,7 +15,7 @@ from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.caches import fresh_cache
 from tests.support.command import python
 from tests.support.full_documents import two_shapes
-from tests.support.notebook_page import run_notebook
+from tests.support.notebook_page import END, run_notebook
 from tests.zoo.net import Net
 
 
@@ -69,7 +69,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.slow
 def test_the_notebook_runs_from_the_first_cell_to_the_last(tmp_path):
     page, said = run_notebook(tmp_path, fresh_cache(tmp_path / "cache"))
-    assert page.count("<div>") > 5, "each cell is followed by what it shows"
+    assert page.count(END) > 5, "each cell is followed by what it shows"
     shown = html.unescape(page)
     assert "<svg" in page and "Value(name='Input3', shape=(1, 1, 28, 28)" in shown
     assert "values cross from one toolchain to another" in shown
