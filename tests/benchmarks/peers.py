@@ -31,8 +31,8 @@ import numpy as np
 
 from collage_engine.machine.clocks import round_trip_ns
 from collage_engine.machine.device import device
+from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.toolchains.runtime.builder import find_compiler
-from tests.benchmarks.peers_run import Peer, PeerFailed, artifact_spec
 from tests.benchmarks.place import PlacingFailed, model_file, placed, print_head, print_row
 
 OURS, FLOAT32 = "collage", "float32"
@@ -41,6 +41,10 @@ RIGHT = {FLOAT32: 1e-3, "bf16": 5e-2}
 REST_S, WARM_S, ROUND_S = 0.08, 0.02, 0.1
 """Seconds between rounds (threads of some runtimes spin for 0.06 after a call), of a round's
 warming up, and of its timed calls."""
+RUNTIME, TIMEOUT_S = "tests.benchmarks.peers_child:Runtime", 600.0
+"""What a process of a runtime is, and the seconds that it may take to load or for a round."""
+OTHERS_SETTINGS = ("OMP_", "GOMP_", "KMP_", "TVM_", "MKL_", "OPENBLAS_")
+"""How settings of threads begin in the environment, which are no business of another runtime."""
 RESAMPLES = 4000
 """Resamples of the bootstrap that gives a ratio's interval; chosen."""
 
@@ -57,7 +61,15 @@ def specs_of(model: Path, artifact: Path, threads: int, precision: str) -> list[
     ]
     if precision != FLOAT32:
         runtimes.append((f"openvino {precision}", "openvino", precision))
-    about = artifact_spec(artifact) | {"threads": threads, "model": str(model)}
+    manifest = json.loads((artifact / "manifest.json").read_text())
+    about = {
+        "folder": str(artifact),
+        "model": str(model),
+        "threads": threads,
+        "inputs": str(artifact / "sample_input.npz"),
+        "outputs": str(artifact / "sample_output.npz"),
+        "output_names": [output["name"] for output in manifest["outputs"]],
+    }
     return [about | {"name": n, "kind": kind, "precision": p} for n, kind, p in runtimes]
 
 
@@ -76,27 +88,32 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     trips = [round_trip(threads)]
     order = random.Random(0)
     for launch in range(options.launches):
-        peers: dict[str, Peer] = {}
+        peers: dict[str, Worker] = {}
         try:
             for spec in specs_of(model, artifact, threads, options.precision):
                 about = runtimes.setdefault(spec["name"], {"precision": spec["precision"]})
                 if about.get("reason"):
                     continue
+                peer = Worker(RUNTIME)
                 try:
-                    peer = peers[spec["name"]] = Peer(spec, keep)
-                except PeerFailed as failure:
+                    version, error = peer.call(spec, TIMEOUT_S)
+                except WorkerError as failure:
+                    peer.close()
                     if spec["name"] == OURS:
                         raise
                     about["reason"] = str(failure)
                     continue
-                about |= {"version": peer.version, "error": peer.error}
-                if not peer.error <= max(options.tolerance or 0.0, RIGHT[spec["precision"]]):
-                    about["reason"] = f"wrong numbers: max_rel_error {peer.error:.2g}"
+                peers[spec["name"]] = peer
+                about |= {"version": version, "error": error}
+                if not error <= max(options.tolerance or 0.0, RIGHT[spec["precision"]]):
+                    about["reason"] = f"wrong numbers: max_rel_error {error:.2g}"
             least, more = divmod(options.rounds, options.launches)
             for _ in range(least + (launch < more)):
                 for each in order.sample(list(peers), len(peers)):
                     time.sleep(REST_S)
-                    samples.setdefault(each, []).append(peers[each].round(WARM_S, ROUND_S))
+                    samples.setdefault(each, []).append(
+                        peers[each].call((WARM_S, ROUND_S), TIMEOUT_S)
+                    )
         finally:
             for peer in peers.values():
                 peer.close()
@@ -221,6 +238,8 @@ def main() -> None:
 def measure_all(entries: list[Entry], options: argparse.Namespace) -> None:
     """Add what was not measured yet, and write it after every model."""
     print(f"{device().description}, load average {os.getloadavg()[0]:.2f}", flush=True)
+    for name in [name for name in os.environ if name.startswith(OTHERS_SETTINGS)]:
+        del os.environ[name]
     with tempfile.TemporaryDirectory() as scratch:
         keep = (options.cache or Path(scratch)).resolve() / "peers"
         keep.mkdir(parents=True, exist_ok=True)
@@ -232,7 +251,7 @@ def measure_all(entries: list[Entry], options: argparse.Namespace) -> None:
                     continue
                 try:
                     entries.append(measure(name, threads, keep, options))
-                except (PeerFailed, PlacingFailed) as failure:
+                except (WorkerError, PlacingFailed) as failure:
                     print(f"{name}, {threads} thr: {failure}", flush=True)
                     continue
                 options.out.write_text(json.dumps(entries))

@@ -1,16 +1,10 @@
-"""One runtime in a process of its own: loads a model as its users do, runs rounds when told.
-
-``python peers_child.py SPEC.json``; then one line of JSON answers each line on standard input:
-``open`` → versions and error, ``round WARM_S SECONDS LEAST`` → wall and CPU seconds of single
-calls, ``quit``. Between rounds it sleeps on its pipe.
-"""
+"""One runtime in a process of its own: loads a model as its users do, runs rounds when told."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
-import sys
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -109,7 +103,7 @@ def worst_error(outputs: list[np.ndarray], truth: list[np.ndarray]) -> float:
     return worst
 
 
-def run_round(call: Call, warm_s: float, seconds: float, least: int) -> dict[str, list[float]]:
+def run_round(call: Call, warm_s: float, seconds: float, least: int = 3) -> dict[str, list[float]]:
     """Seconds of single calls by both clocks; long calls are timed once a round."""
     wall, cpu = time.perf_counter, time.process_time
     begin = wall()
@@ -130,32 +124,17 @@ def run_round(call: Call, warm_s: float, seconds: float, least: int) -> dict[str
     return {"wall": walls, "cpu": cpus}
 
 
-def main() -> None:
-    spec = json.loads(Path(sys.argv[1]).read_text())
-    answers = os.fdopen(os.dup(1), "w")  # what libraries print is no answer
-    os.dup2(2, 1)
+class Runtime:
+    """Loads the runtime that its first request describes, then times calls of it."""
 
-    def answer(**said: Any) -> None:
-        answers.write(json.dumps(said) + "\n")
-        answers.flush()
+    call: Call | None = None
 
-    try:
-        inputs = read_npz(spec["inputs"])
-        truth = read_npz(spec["outputs"])
-        call, outputs, version = OPEN[spec["kind"]](spec, inputs)
-        call()
-        error = worst_error(outputs(), [truth[name] for name in spec["output_names"]])
-        answer(version=version, error=error)
-    except Exception as failure:
-        lines = str(failure).strip().splitlines() or [""]
-        answer(failed=f"{type(failure).__name__}: {lines[0][:300]}")
-        return
-    for line in sys.stdin:
-        words = line.split()
-        if not words or words[0] == "quit":
-            return
-        answer(**run_round(call, float(words[1]), float(words[2]), int(words[3])))
-
-
-if __name__ == "__main__":
-    main()
+    def __call__(self, request: Any) -> Any:
+        """Return version and error of what was loaded, then wall and CPU µs of a round's calls."""
+        if self.call is not None:
+            taken = run_round(self.call, *request)
+            return tuple(statistics.median(taken[clock]) * 1e6 for clock in ("wall", "cpu"))
+        inputs, truth = read_npz(request["inputs"]), read_npz(request["outputs"])
+        self.call, outputs, version = OPEN[request["kind"]](request, inputs)
+        self.call()
+        return version, worst_error(outputs(), [truth[name] for name in request["output_names"]])

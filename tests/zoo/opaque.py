@@ -61,9 +61,9 @@ CONTROL_FLOW = """
 def control_flow() -> ModelProto:
     """A product, an If and a Loop that read it from outside, and a determinant."""
     weight = np.random.default_rng(0).standard_normal((8, 8)).astype(np.float32)
-    begin, end = np.int64([0, 0]), np.int64([4, 4])
-    constants = {"weight": weight, "begin": begin, "end": end, "turns": np.int64(5)}
-    constants |= {"nothing": np.float32(0), "half": np.float32(0.5), "go_on": np.bool_(True)}
+    numbers = {"begin": np.array([0, 0]), "end": np.array([4, 4]), "turns": np.array(5)}
+    floats = {"nothing": np.array(0.0, np.float32), "half": np.array(0.5, np.float32)}
+    constants = {"weight": weight, "go_on": np.array(True), **numbers, **floats}
     return written(CONTROL_FLOW, constants, opset=17)
 
 
