@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 import tvm
-from tvm import relax
 
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
@@ -202,7 +201,7 @@ MIXES = {
 
 
 @pytest.mark.parametrize("mix", MIXES)
-def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix):
+def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix, tmp_path):
     model = branching()
     cover = [
         part(model, instance, group, nhwc)
@@ -226,20 +225,6 @@ def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix):
         assert len(expected) < sum(
             given.get(i, PLAIN) != f.takes.get(i, PLAIN) for f in functions for i in f.inputs
         )
-    inputs = model.random_inputs(1)
-    truth = original_outputs(model, inputs)
-    vm = relax.VirtualMachine(build_cover(model, cover).executable, tvm.cpu())
-    results = vm["main"](*[from_numpy(inputs[n], kind) for n, kind in model.inputs])
-    for result, (name, kind) in zip(results, model.outputs, strict=True):
-        np.testing.assert_allclose(to_numpy(result, kind), truth[name], rtol=1e-4, atol=1e-5)
-
-
-def test_an_artifact_of_a_mixed_placement_is_loaded_again(tmp_path):
-    model = branching()
-    cover = [
-        part(model, instance, group, nhwc)
-        for group, (instance, nhwc) in zip(by_op(model), MIXES["plain between"], strict=True)
-    ]
     built = write_module(build_cover(model, cover), tmp_path / "built")
     assert sorted(tuple(p.takes.items()) for p in built.parts) == sorted(
         tuple(p.takes.items()) for p in cover

@@ -85,12 +85,6 @@ def test_environment_is_set_before_anything_is_imported():
     assert "COLLAGE_TEST_VARIABLE" not in os.environ
 
 
-def test_messages_arrive_in_order(worker):
-    seen = []
-    assert worker.call({"do": "messages", "n": 50}, on_message=seen.append) == 50
-    assert [m["number"] for m in seen] == list(range(50))
-
-
 def test_what_a_child_sent_before_it_died_arrives_also_where_it_is_read_late(worker, monkeypatch):
     receive = child_process._receive
 
@@ -148,13 +142,6 @@ def test_exceptions_are_carried(worker):
 def test_a_target_that_cannot_be_imported_is_an_error():
     with pytest.raises(RemoteError, match="ModuleNotFoundError"):
         call_in_child("tests.no_such_module:thing", 1)
-
-
-def test_time_limit_kills(worker):
-    pid = worker.call({"do": "pid"})
-    with pytest.raises(WorkerTimeout, match=r"no answer within 0\.3 s"):
-        worker.call({"do": "sleep", "s": 60}, timeout_s=0.3)
-    assert wait_gone(pid)
 
 
 def test_a_child_that_lacks_the_processor_is_not_taken_for_one_that_hangs():

@@ -22,28 +22,18 @@ from tests.zoo.net import Net
 
 
 @pytest.mark.parametrize(
-    "kind, attributes, domain, said",
+    "call, said",
     [
-        ("Det", {}, "com.acme", r"operator Det of com.acme \(node 'culprit'\) cannot be imported"),
-        ("FusedGelu", {}, "com.acme", r"operator FusedGelu of com.acme \(node 'culprit'\)"),
-        (
-            "MaxPool",
-            {"kernel_shape": [9, 9, 9, 9]},
-            "",
-            r"op_type:MaxPool, node name: culprit",
-        ),
+        ("com.acme.Det(x)", r"operator Det of com.acme \(node 'culprit'\) cannot be imported"),
+        ("com.acme.FusedGelu(x)", r"operator FusedGelu of com.acme \(node 'culprit'\)"),
+        ("MaxPool<kernel_shape=[9,9,9,9]>(x)", r"op_type:MaxPool, node name: culprit"),
     ],
 )
 def test_operators_relax_cannot_import_are_named(
-    kind: str, attributes: dict, domain: str, said: str, capfd: pytest.CaptureFixture
+    call: str, said: str, capfd: pytest.CaptureFixture
 ) -> None:
-    net = Net("bad", opset=13)
-    net.output(
-        net.op(kind, net.input("x", [2, 2]), name="culprit", domain=domain, **attributes),
-        shape=[2, 2],
-    )
-    model = net.model(check=False)
-    model.opset_import.append(helper.make_opsetid("com.acme", 1))
+    text = f"(float[2,2] x) => (float[2,2] y) {{ [culprit] y = {call} }}"
+    model = written(text, opset=13, more='"com.acme": 1')
     with pytest.raises(ModelError, match=said) as error:
         import_onnx(model, "m.onnx")
     assert "\n" not in str(error.value) and str(error.value).startswith("m.onnx: ")
@@ -185,20 +175,24 @@ def test_operators_of_no_operator_set_are_refused() -> None:
 
 
 def test_quantized_operators_become_dequantize_float_quantize() -> None:
-    net = Net("qlinear", opset=13)
-    x = net.input("x", [1, 3, 6, 6], "uint8")
-    weights = net.const(net.random.integers(-9, 9, (4, 3, 3, 3)).astype(np.int8))
-    scales = net.const(np.full(4, 0.1, np.float32))
-    bias = net.const(np.arange(4, dtype=np.int32))
-    one, zero = net.const(np.float32(0.05)), net.const(np.uint8(100))
-    zeros = net.const(np.zeros(4, np.int8))
-    y = net.op("QLinearConv", x, one, zero, weights, scales, zeros, one, zero, bias, name="conv")
-    table = net.const(net.random.integers(0, 255, (4, 5)).astype(np.uint8))
-    y = net.op("QLinearMatMul", y, one, zero, table, one, zero, one, zero, name="product")
-    net.output(y, "uint8", [1, 4, 4, 5])
-    model = net.model()
-    y = model.graph.node[-1]
-    y.input[3] = table
+    random = np.random.default_rng(0)
+    constants = {
+        "w": random.integers(-9, 9, (4, 3, 3, 3)).astype(np.int8),
+        "t": random.integers(0, 255, (4, 5)).astype(np.uint8),
+        "b": np.arange(4, dtype=np.int32),
+        "scales": np.full(4, 0.1, np.float32),
+        "zeros": np.zeros(4, np.int8),
+        "s": np.float32(0.05),
+        "z": np.uint8(100),
+    }
+    model = written(
+        """(uint8[1,3,6,6] x) => (uint8[1,4,4,5] y) {
+            c = QLinearConv(x, s, z, w, scales, zeros, s, z, b)
+            y = QLinearMatMul(c, s, z, t, s, z, s, z)
+        }""",
+        constants,
+        opset=13,
+    )
     imported = import_onnx(model)
     check_accounting(model, imported)
     inputs = imported.random_inputs(0)
@@ -222,15 +216,10 @@ def test_operators_know_the_node_of_the_file_of_which_they_are_a_part() -> None:
     for call in imported.graph.nodes:
         parts.setdefault(call.onnx_node, []).append(call)
     types = [calls[0].onnx_type for calls in parts.values()]
-    assert types == [
-        "Conv",
-        "HardSwish",
-        "QuantizeLinear",
-        "DequantizeLinear",
-        "GlobalAveragePool",
-        "DequantizeLinear",
-        "Sum",
-    ], "each reader has a DequantizeLinear of its own, which is a node of its own"
+    last = ["DequantizeLinear", "GlobalAveragePool", "DequantizeLinear", "Sum"]
+    assert types == ["Conv", "HardSwish", "QuantizeLinear", *last], (
+        "each reader has a DequantizeLinear of its own, which is a node of its own"
+    )
     assert all(len({call.onnx_type for call in calls}) == 1 for calls in parts.values())
     conv, swish, *_, total = parts.values()
     assert [call.op for call in conv] == ["nn.conv2d", "add"]
@@ -247,11 +236,7 @@ def test_batch_normalization_joins_a_dense_layer() -> None:
         net.output(net.op("Relu", net.batch_norm(y, 5, gain=3.0)))
         model = net.model()
         imported = import_onnx(model)
-        assert [n.op for n in imported.graph.nodes] == [
-            "matmul",
-            "add",
-            "nn.relu",
-        ]
+        assert [n.op for n in imported.graph.nodes] == ["matmul", "add", "nn.relu"]
         check_accounting(model, imported)
         check_numbers(model, imported, 1e-5)
 
@@ -300,15 +285,8 @@ def test_sizes_computed_from_shapes_fold_away() -> None:
     imported = import_onnx(model, "exported", zoo.SHAPES["exported"])
     kinds = {n.name: n.op_type for n in model.graph.node}
     left = {kinds[n] for node in imported.graph.nodes for n in node.onnx_nodes}
-    assert not left & {
-        "Shape",
-        "Concat",
-        "Unsqueeze",
-        "Range",
-        "Expand",
-        "ConstantOfShape",
-        "Trilu",
-    }
+    of_shapes = {"Shape", "Concat", "Unsqueeze", "Range", "Expand", "ConstantOfShape", "Trilu"}
+    assert not left & of_shapes
 
 
 ONES = {"ones": np.ones(6, np.float32), "whole": np.array([2, 6])}

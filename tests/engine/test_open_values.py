@@ -15,8 +15,6 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.partition.candidate import make_candidate
-from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests import zoo
@@ -39,11 +37,8 @@ def test_who_makes_and_who_reads_an_open_value_are_one_operator(detector: Import
     inside = {value.index for value in detector.graph.values if value.type.is_open}
     read = {i for node in detector.graph.nodes for i in node.inputs}
     assert inside and not inside & read
-    assert [str(kind) for _, kind in detector.outputs] == [
-        "float32[1,?,4]",
-        "int64[3,?]",
-        "float32[1,4]",
-    ]
+    kinds = [str(kind) for _, kind in detector.outputs]
+    assert kinds == ["float32[1,?,4]", "int64[3,?]", "float32[1,4]"]
 
 
 def test_each_run_has_its_own_size(detector: ImportedModel, tmp_path: Path) -> None:
@@ -65,21 +60,8 @@ def test_each_run_has_its_own_size(detector: ImportedModel, tmp_path: Path) -> N
 def test_a_placement_of_several_toolchains_returns_them(detector: ImportedModel) -> None:
     from tvm import relax, runtime
 
-    by_name = {name: registry.get(name) for name in ("onnxruntime", "tvm")}
-    graph = detector.graph
-    parts: list[tuple[str, list[int]]] = []
-    for number, name in enumerate(names(detector)):
-        owner = "onnxruntime" if name.startswith("onnx:") else "tvm"
-        parts.append((owner, [number]))
-    cover = [
-        make_candidate(
-            graph,
-            by_name[owner].instances(Target.cpu(1), "float32")[0],
-            tuple(map(OperatorNumber, operators)),
-            rule="test",
-        )
-        for owner, operators in parts
-    ]
+    owners = ["onnxruntime" if name.startswith("onnx:") else "tvm" for name in names(detector)]
+    cover = cover_in_turn(detector, owners)
     machine = relax.VirtualMachine(build_cover(detector, cover).executable, runtime.cpu())
     inputs = detector.random_inputs(5)
     found = machine["main"](*[runtime.tensor(v) for v in inputs.values()])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -45,7 +47,7 @@ from collage_engine.trials.placement_process import (
 from collage_engine.trials.race import Race
 from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
-from tests.support.artifact_cases import MNIST, compile_loader, cover_in_turn, run_cpp
+from tests.support.artifact_cases import MNIST, compile_loader, cover_in_turn
 from tests.support.written import written
 
 Importing = Callable[..., ImportedModel]
@@ -413,19 +415,22 @@ def test_loaders_hold_whole_numbers_to_their_own_bound(imported: Importing, tmp_
     truth = original_outputs(model, inputs)
     tolerance = run_tolerance(model, RunSettings(), inputs)
     write_module(build_cover(model, cover_in_turn(model, ["onnxruntime"])), tmp_path / "built")
-    for shift in (0, 14):
-        rows = truth["rows"] + np.array([0, 0, 0, 0, shift, 0], np.int32)
+    for name, shift, said in (("y", 0, ""), ("rows", 14, "off by 14 in"), ("y", 1, "is above")):
+        stated = truth[name].copy()
+        stated[4] += shift
         contents = ArtifactContents(
             inputs=inputs,
-            outputs={**truth, "rows": rows},
+            outputs={**truth, name: stated},
             tolerance=tolerance.value,
             by_output=tolerance.by_output,
         )
         out = write_artifact(model, tmp_path / "built", tmp_path / f"out{shift}", contents)
-        told = run_cpp(compile_loader(), str(out))
-        assert told.returncode == (1 if shift else 0), told.stderr
+        for loader in ([compile_loader()], [sys.executable, out / "loader/run_artifact.py"]):
+            told = subprocess.run([*loader, out], capture_output=True, text=True)
+            assert told.returncode == (1 if shift else 0), told.stderr
+            assert ("DIFFERS" in told.stdout) == bool(shift)
         if shift:
-            with pytest.raises(ArtifactError, match="'rows' is off by 14 in int32"):
+            with pytest.raises(ArtifactError, match=f"'{name}'.*{said}"):
                 run_artifact(out)
         else:
             assert run_artifact(out)["max_abs_error"] == 0.0

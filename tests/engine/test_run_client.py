@@ -133,14 +133,6 @@ def test_a_job_that_does_not_listen_is_killed(client):
     assert isinstance(asked.ended(), Cancelled)
 
 
-def test_a_running_job_is_told_to_keep_what_it_has(client):
-    assert client.job(NO_SLEEP) == "slept"
-    asked = Asked(client, LONG_S, keeps=True)
-    assert asked.asleep.wait(WAITS_S)
-    assert client.keep(asked.ticket)
-    assert asked.ended() == "kept"
-
-
 def test_a_second_stop_ends_a_job_that_keeps_at_once(client):
     assert client.job(NO_SLEEP) == "slept"
     asked = Asked(client, LONG_S)

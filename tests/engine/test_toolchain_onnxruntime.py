@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import helper, parser
+from onnx import parser
 
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
@@ -15,7 +15,6 @@ from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
 from tests.support.command import python
 from tests.support.toolchain_cases import (
-    Net,
     available,
     check_whole,
     default_instance,
@@ -25,8 +24,6 @@ from tests.support.toolchain_cases import (
 )
 from tests.support.toolchain_models import MODELS, X, small_net
 from tests.support.written import written
-
-F32 = np.float32
 
 
 @pytest.fixture(scope="module")
@@ -61,33 +58,6 @@ def test_inside_shows_what_the_optimiser_made(toolchain: OnnxRuntimeToolchain) -
     inside = toolchain.inside(toolchain.compile(whole(imported(net), default_instance(toolchain))))
     operators = [s["what"] for s in inside["steps"]]
     assert "Relu" in [node.op_type for node in net.graph.node] and "Relu" not in operators
-
-
-@pytest.mark.parametrize("types", [("uint8", "int8"), ("int8", "int8"), ("uint8", "uint8")])
-def test_sums_of_products_of_8_bits_are_exact(
-    toolchain: OnnxRuntimeToolchain, types: tuple[str, str]
-) -> None:
-    """Its default adds pairs of them in 16 bits on processors without VNNI, which saturates."""
-    given, weight = (np.array(([np.iinfo(t).max] * 48 + [np.iinfo(t).min] * 16), t) for t in types)
-    net = Net()
-    x = net.input(1, 64, element=helper.np_dtype_to_tensor_dtype(given.dtype))
-    totals = net.add("MatMulInteger", x, net.const(weight.reshape(64, 1)))
-    zero, one = net.const(given.dtype.type(0)), net.scalar(1)
-    scaled = net.add("DequantizeLinear", x, one, zero)
-    weights = net.add(
-        "DequantizeLinear", net.const(weight.reshape(64, 1)), one, net.const(weight.dtype.type(0))
-    )
-    product = net.add("MatMul", scaled, weights)
-    step = net.scalar(8192)
-    quantised = net.add("QuantizeLinear", product, step, zero)
-    result = net.add("DequantizeLinear", quantised, step, zero)
-    function = whole(imported(net.model(totals, result)), default_instance(toolchain))
-    with compile_function(function) as compiled:
-        total, rounded = compiled.run([given.reshape(1, 64)])
-    wanted = int(given.astype(np.int64) @ weight.astype(np.int64))
-    assert total == wanted
-    ends = np.iinfo(given.dtype)
-    assert rounded == 8192 * np.clip(np.rint(wanted / 8192), ends.min, ends.max)
 
 
 BRANCHES = """

@@ -12,7 +12,7 @@ from onnx import ModelProto
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.lowering.build import build_cover, may_spin, write_module
+from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.compile import compile_function
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
@@ -65,14 +65,8 @@ def test_groups_hold_a_composite_and_something_beside() -> None:
         called = {n for _, nodes in candidate.composites for n in nodes}
         assert called and called < set(candidate.nodes)
     largest = max(found, key=lambda c: len(c.nodes))
-    assert [names[n] for n in largest.nodes] == [
-        "nn.conv2d",
-        "add",
-        "sigmoid",
-        "multiply",
-        "add",
-        "nn.relu",
-    ]
+    fused = ["nn.conv2d", "add", "sigmoid", "multiply", "add", "nn.relu"]
+    assert [names[n] for n in largest.nodes] == fused
     ((name, nodes),) = largest.composites
     assert name == f"{LIBRARY}.product"
     assert [names[n] for n in nodes] == ["nn.conv2d"]
@@ -149,8 +143,6 @@ def test_artifact_of_a_mixed_placement_runs_moved_and_bare(
     model: ImportedModel, site: Path, tmp_path: Path
 ) -> None:
     cover = mixed_cover(model)
-    assert may_spin(cover[:1])  # OpenBLAS has no threads of its own
-    assert not may_spin(cover)  # ONNX Runtime has threads of its own
     built = build_cover(model, cover)
     assert {lib.toolchain for lib in built.about.libraries} == {LIBRARY, "onnxruntime"}
     about = built.about

@@ -136,30 +136,27 @@ def refusal(out_of_time: bool, wrong_models: tuple[str, ...] = (), **costs: Cost
     return str(caught.value)
 
 
-@pytest.mark.parametrize("out_of_time", [True, False])
-def test_where_nothing_is_right_the_reasons_are_told_and_no_time_is_asked_for(
-    out_of_time: bool,
-) -> None:
-    said = refusal(out_of_time, first=RIGHT, second=WRONG, both=WRONG)
-    assert "OpenVINO only: wrong numbers in y" in said and "wrong numbers in PRelu" in said
-    assert "--budget" not in said
+ALL_WRONG = {"first": RIGHT, "second": WRONG, "both": WRONG}
 
 
-def test_a_whole_model_that_was_wrong_in_the_race_is_no_hope() -> None:
-    said = refusal(True, (BOTH.id,), first=RIGHT, second=WRONG)
-    assert "OpenVINO only: wrong numbers in y" in said and "--budget" not in said
-
-
-def test_time_is_asked_for_where_it_could_help_and_the_reasons_are_told_too() -> None:
-    # The second operator alone is not measured yet.
-    said = refusal(True, first=RIGHT, both=WRONG)
-    assert "OpenVINO only: wrong numbers in y" in said and "--budget" in said
-    said = refusal(False, first=RIGHT, both=WRONG)
-    assert "OpenVINO only: wrong numbers in y" in said and "--budget" not in said
+@pytest.mark.parametrize(
+    ("costs", "wrong", "asks"),
+    [
+        (ALL_WRONG, (), False),
+        ({"first": RIGHT, "second": WRONG}, (BOTH.id,), False),
+        ({"first": RIGHT, "both": WRONG}, (), True),  # the second operator alone is not measured
+    ],
+)
+def test_reasons_are_told_and_time_is_asked_for_where_it_could_help(costs, wrong, asks) -> None:
+    for out_of_time in (True, False):
+        said = refusal(out_of_time, wrong, **costs)
+        assert "OpenVINO only: wrong numbers in y" in said
+        assert "wrong numbers in PRelu" in said or costs is not ALL_WRONG
+        assert ("--budget" in said) == (asks and out_of_time)
 
 
 def test_what_an_earlier_run_found_wrong_is_told_before_anything_is_measured() -> None:
-    inputs = inputs_of(first=RIGHT, second=WRONG, both=WRONG)
+    inputs = inputs_of(**ALL_WRONG)
     with pytest.raises(InfeasibleError) as caught:
         _check_that_a_cover_exists(inputs, {"openvino": {}})
     assert "wrong numbers in PRelu" in str(caught.value)

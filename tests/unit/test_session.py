@@ -45,26 +45,13 @@ def a_document() -> Document:
         max_rel_error=0.0,
         seconds={"total": 1.0},
     )
+    measured = Cost(state="measured", median_us=3.0)
     return Document(
         model=ModelRecord(path="m.onnx", sha256="00", nodes=1),
         graph=graph,
         candidates=[
-            CandidateRecord(
-                id="c",
-                instance=instance,
-                nodes=(0,),
-                label="nn.relu",
-                key="k1",
-                cost=Cost(state="measured", median_us=3.0),
-            ),
-            CandidateRecord(
-                id="d",
-                instance=instance,
-                nodes=(0,),
-                label="nn.relu",
-                key="k2",
-                cost=invalid("wrong numbers"),
-            ),
+            CandidateRecord(id=id, instance=instance, nodes=(0,), label="", key=id, cost=cost)
+            for id, cost in (("c", measured), ("d", invalid("wrong numbers")))
         ],
         without_candidates={"onednn": {0: Refusal("judged", "take", "no such operator", "oneDNN")}},
         pins=[Pin(kind="on", nodes=(0,), toolchain="onednn", text="relu=onednn")],
@@ -116,16 +103,10 @@ def test_runs_go_by_id_name_number_and_last():
     second = msgspec.structs.replace(kept, id="rb", name="3")
     third = msgspec.structs.replace(kept, id="rc", name="")
     document.runs = [first, second, third]
-    for name, run in {
-        "ra": first,
-        "1": first,
-        "Run 1": first,
-        "run 2": second,
-        "3": second,
-        "rc": third,
-        "last": third,
-    }.items():
-        assert document.run(name) is run, name
+    names = ["ra 1", "rb 3", "rc last"]
+    for run, said in zip(document.runs, names, strict=True):
+        assert all(document.run(name) is run for name in said.split())
+    assert document.run("Run 1") is first and document.run("run 2") is second
     for name in ("0", "4", "run", "Run", "rd", "²"):
         assert document.run(name) is None, name
     assert [document.title(run) for run in document.runs] == ["Run 1", "3", "Run 3"]
