@@ -416,21 +416,15 @@ def _origins(call: RelaxCall, resolver: Resolver, clean: CleanModel) -> list[Ori
 
 def _numbers_of_nodes(origins: Mapping[OperatorNumber, list[Origin]]) -> dict[int, int]:
     """Return the number of each call's ONNX node; nodes are numbered by their first calls."""
-    united: dict[int, int] = {}
-
-    def stands_for(node: int) -> int:
-        while node in united:
-            node = united[node]
-        return node
-
+    united: dict[int, frozenset[int]] = {}
     keys: dict[OperatorNumber, int] = {}
     for index, come_from in origins.items():
-        keys[index], *others = [n for origin in come_from for n in origin.nodes] or [-1 - index]
-        for other in others:
-            if stands_for(other) != stands_for(keys[index]):
-                united[stands_for(other)] = stands_for(keys[index])
-    numbers: dict[int, int] = {}
-    return {i: numbers.setdefault(stands_for(key), len(numbers)) for i, key in keys.items()}
+        nodes = [n for origin in come_from for n in origin.nodes] or [-1 - index]
+        keys[index] = nodes[0]
+        group = frozenset(nodes).union(*(united.get(node, ()) for node in nodes))
+        united.update(dict.fromkeys(group, group))
+    numbers: dict[frozenset[int], int] = {}
+    return {i: numbers.setdefault(united[key], len(numbers)) for i, key in keys.items()}
 
 
 def _kind(call: RelaxCall, resolver: Resolver) -> OpKind:
