@@ -41,9 +41,8 @@ from collage_engine.records.precision import LONG, Precision
 from collage_engine.records.settings import Objective, ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.service import answers
-from collage_engine.service.engine import Engine
+from collage_engine.service.engine import Engine, interruptible
 from collage_engine.service.input_archive import input_archive
-from collage_engine.service.interrupts import interruptible
 from collage_engine.store.document import Document
 from collage_engine.store.pins import close_names
 from collage_engine.support.errors import ArtifactError, CollageError, UsageError

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from collage_engine.drawing.box_styles import MODES, Mode
 from collage_gui.preferences import STEP, THEMES
 
 if TYPE_CHECKING:
+    from collage_gui.document.document import Document
     from collage_gui.document_window.window import DocumentWindow
     from collage_gui.main_window.documents import Documents
     from collage_gui.main_window.engine import Engine
@@ -22,24 +23,27 @@ if TYPE_CHECKING:
     OnWindow = Callable[["Window"], object]
     OnPage = Callable[[DocumentWindow], object]
 
-Need = Literal[
-    "nothing",
-    "document",
-    "still",
-    "graph",
-    "selection",
-    "placement",
-    "idle",
-    "idle selection",
-    "running",
-    "stoppable",
-    "pins",
-    "run",
-    "two placements",
-    "equal blocks",
-]
-"""The condition under which an action is enabled; ``still`` is a document that does not run,
-``idle`` one that could run, ``stoppable`` a run that has found something."""
+NEEDS: dict[str, Callable[[Document], bool]] = {
+    "nothing": lambda document: True,
+    "document": lambda document: True,
+    "still": lambda document: not document.running,
+    "graph": lambda document: document.is_open,
+    "selection": lambda document: document.is_open and bool(document.selection.operators),
+    "placement": lambda document: document.is_open and document.placement.shown is not None,
+    "idle": lambda document: document.is_open and bool(document.handle) and not document.running,
+    "idle selection": lambda document: NEEDS["idle"](document) and NEEDS["selection"](document),
+    "running": lambda document: document.running and not document.execution.cancelling,
+    "stoppable": lambda document: (
+        document.execution.provisional is not None and not document.execution.stopping
+    ),
+    "pins": lambda document: bool(document.pins.current),
+    "run": lambda document: bool(document.runs.visible),
+    "two placements": lambda document: document.compared is not None,
+    "equal blocks": lambda document: bool(document.equal_blocks),
+}
+"""The conditions under which actions are enabled, of the document in front; without one only
+``nothing`` is met. ``still`` is a document that does not run, ``idle`` one that could run,
+``stoppable`` a run that has found something."""
 
 
 class Window(Protocol):
@@ -71,7 +75,7 @@ class ActionSpec:
     run: OnWindow
     keys: tuple[str, ...]
     tip: str
-    needs: Need
+    needs: str
     checkable: bool
 
     def trigger(self, window: Window, *_: object) -> None:
@@ -92,7 +96,7 @@ SUBMENUS = {"colour": "Colour by", "theme": "Theme"}
 class Menu:
     """A menu that is filled from the top."""
 
-    def __init__(self, title: str, needs: Need = "graph") -> None:
+    def __init__(self, title: str, needs: str = "graph") -> None:
         """Makes an empty menu.
 
         Args:
@@ -108,9 +112,10 @@ class Menu:
         self.entries.append(None)
 
     def on_window(
-        self, title: str, *keys: str, needs: Need = "nothing", checkable: bool = False
+        self, title: str, *keys: str, needs: str = "nothing", checkable: bool = False
     ) -> Callable[[OnWindow], None]:
         """Return a decorator that adds a function of the main window as an action."""
+        assert needs in NEEDS, needs
 
         def add(run: OnWindow) -> None:
             name, tip = run.__name__.strip("_"), (run.__doc__ or "").rstrip(".")
@@ -119,7 +124,7 @@ class Menu:
         return add
 
     def on_page(
-        self, title: str, *keys: str, needs: Need | None = None, checkable: bool = False
+        self, title: str, *keys: str, needs: str | None = None, checkable: bool = False
     ) -> Callable[[OnPage], None]:
         """Return a decorator that adds a function of the document in front as an action."""
 
@@ -541,7 +546,7 @@ def artifact(page: DocumentWindow) -> None:
 @export.on_page("Report…")
 def report(page: DocumentWindow) -> None:
     """One HTML file with the graph as SVG."""
-    page.export.report()
+    page.export.report("html", "Report")
 
 
 export.separate()
@@ -565,25 +570,25 @@ export.separate()
 @export.on_page("Timeline as SVG…", needs="run")
 def timeline_svg(page: DocumentWindow) -> None:
     """The shown run over time."""
-    page.export.timeline()
+    page.export.report("timeline", "Timeline as SVG", "timeline.svg")
 
 
 @export.on_page("Timeline as trace…", needs="run")
 def timeline_trace(page: DocumentWindow) -> None:
     """The shown run over time, for Perfetto and chrome://tracing."""
-    page.export.trace()
+    page.export.report("trace", "Timeline as trace", "trace.json")
 
 
 @export.on_page("Candidates as CSV…", needs="run")
 def csv(page: DocumentWindow) -> None:
     """Every candidate of the shown run, with its cost and its nodes."""
-    page.export.csv()
+    page.export.report("csv", "Candidates as CSV")
 
 
 @export.on_page("Run as JSON…", needs="run")
 def json(page: DocumentWindow) -> None:
     """All that is known of the shown run."""
-    page.export.json()
+    page.export.report("json", "Run as JSON")
 
 
 help_menu = Menu("Help")

@@ -400,6 +400,9 @@ class EngineRequests(QObject):
 
     failed = Signal(str)
     """A request failed: one sentence for the banner."""
+    logged = Signal(str, str)
+    """A line for the document's log: its level (``info``, ``warning``, ``error``, or ``engine`` for
+    the engine's standard error) and its text."""
 
     def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)

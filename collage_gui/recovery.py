@@ -179,7 +179,9 @@ class RecoveryCopies(QObject):
             try:
                 copy = recovery.new_copy(document.path, document.session_path)
             except OSError as error:
-                document.log.add("warning", f"No recovery copy could be written: {error}")
+                document.requests.logged.emit(
+                    "warning", f"No recovery copy could be written: {error}"
+                )
                 return
             self.copies[document] = copy
         document.save_recovery_copy(str(copy.session))

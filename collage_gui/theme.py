@@ -6,13 +6,14 @@ focus, everywhere the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from string import Template
 
+import msgspec
 from PySide6.QtCore import QObject, Qt, Signal
 from PySide6.QtGui import QColor, QFont, QFontDatabase, QGuiApplication, QPalette
 from PySide6.QtWidgets import QApplication
 
+from collage_engine.drawing.palette import CONTRAST, DARK, LIGHT, Colours, mix
 from collage_engine.support.files import resource
 from collage_gui.preferences import Preferences
 
@@ -35,101 +36,6 @@ names of a model's operators apart."""
 KEPT = 2_000
 """Entries that a log or a history keeps; chosen, so that a flood of them costs no noticeable
 memory."""
-
-
-@dataclass(frozen=True)
-class Colours:
-    """Every colour that is painted by hand or named in the style sheet, as ``#rrggbb``."""
-
-    name: str
-    window: str
-    panel: str
-    canvas: str
-    raised: str
-    text: str
-    quiet: str
-    faint: str
-    line: str
-    border: str
-    edge: str
-    focus: str
-    """Marks what is selected or has the focus, in the graph and in widgets, and links. No red: red
-    is for errors."""
-    on_focus: str
-    hover: str
-    warning: str
-    warning_text: str
-    error: str
-    error_text: str
-    bad: str
-    dark: bool = False
-
-
-LIGHT = Colours(
-    name="light",
-    window="#f1f2f3",
-    panel="#fafafa",
-    canvas="#fcfcfb",
-    raised="#ffffff",
-    text="#1b1f24",
-    quiet="#565d66",
-    faint="#8a9199",
-    line="#dfe2e5",
-    border="#b4bac1",
-    edge="#8f969e",
-    focus="#1f5fbf",
-    on_focus="#ffffff",
-    hover="#e7e9eb",
-    warning="#fff3cd",
-    warning_text="#5c4400",
-    error="#fde2de",
-    error_text="#7a1710",
-    bad="#a33b00",
-)
-DARK = Colours(
-    name="dark",
-    window="#1e2023",
-    panel="#25272b",
-    canvas="#191b1d",
-    raised="#303338",
-    text="#e9ebee",
-    quiet="#a9b0b8",
-    faint="#7b828b",
-    line="#383c42",
-    border="#565c64",
-    edge="#747b84",
-    focus="#7fb2ff",
-    on_focus="#06101f",
-    hover="#34383d",
-    warning="#4a3b10",
-    warning_text="#ffe7a8",
-    error="#51211c",
-    error_text="#ffd4ce",
-    bad="#ff9d66",
-    dark=True,
-)
-CONTRAST = Colours(
-    name="contrast",
-    window="#000000",
-    panel="#000000",
-    canvas="#000000",
-    raised="#0d0d0d",
-    text="#ffffff",
-    quiet="#f0f0f0",
-    faint="#c8c8c8",
-    line="#8a8a8a",
-    border="#ffffff",
-    edge="#d0d0d0",
-    focus="#ffff00",
-    on_focus="#000000",
-    hover="#303030",
-    warning="#332b00",
-    warning_text="#ffff66",
-    error="#440000",
-    error_text="#ffb3b3",
-    bad="#ffb380",
-    dark=True,
-)
 
 
 class Theme(QObject):
@@ -228,9 +134,7 @@ def _palette(c: Colours) -> QPalette:
 
 def _sheet(theme: Theme) -> str:
     c = theme.colours
-    from collage_engine.drawing.palette import mix
-
-    values = {key: str(value) for key, value in vars(c).items()}
+    values = {key: str(value) for key, value in msgspec.structs.asdict(c).items()}
     values["icons"] = resource("icons").as_posix()
     values["selected"] = mix(c.panel, c.focus, 0.35 if c.name == "contrast" else 0.2)
     for key, size in (("heading", 14), ("title", 26), ("small", 11.5)):

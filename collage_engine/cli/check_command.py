@@ -27,8 +27,7 @@ from collage_engine.machine.device import busy, device
 from collage_engine.records.answers import CheckName, Gate, GateCheck
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.service.engine import Engine
-from collage_engine.service.interrupts import interruptible_engine
+from collage_engine.service.engine import Engine, interruptible_engine
 from collage_engine.support.errors import Cancelled, CollageError, UsageError
 from collage_engine.support.files import check_writable, write_atomically
 from collage_engine.support.text import counted

@@ -32,8 +32,7 @@ from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import __version__
-from collage_engine.service.engine import Engine
-from collage_engine.service.interrupts import interruptible_engine
+from collage_engine.service.engine import Engine, interruptible_engine
 from collage_engine.store.profiles import diagnosis
 from collage_engine.store.session_file import earlier_session
 from collage_engine.support.errors import (

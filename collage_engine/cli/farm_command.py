@@ -159,7 +159,7 @@ def _tasks(
         UsageError: Options are of one model or cannot be kept on a farm, or names are not distinct.
     """
     from collage_engine.farm.task import FarmTask
-    from collage_engine.service.interrupts import interruptible_engine
+    from collage_engine.service.engine import interruptible_engine
 
     if options.others or options.calls:
         raise UsageError("--others and --from-calls make one artifact: place without --farm")

@@ -24,9 +24,14 @@ from collage_engine.store.document import Document
 from collage_engine.store.store import StoreInfo
 from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, truncated
 from collage_engine.support.text import counted, printable_json
-from collage_engine.wording.alternatives import ABOUT_COLUMNS, TITLES, why_rows
 from collage_engine.wording.amounts import bytes_text, gain_text, significant, time_text
 from collage_engine.wording.facts import changed_facts, run_facts, tolerance_sentences
+from collage_engine.wording.sentences import (
+    ABOUT_COLUMNS,
+    best_of_each,
+    price_text,
+    status_text,
+)
 from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 _LOG = logging.getLogger(__name__)
@@ -160,14 +165,15 @@ def print_explanation(answer: ExplainAnswer) -> None:
     """Print an explanation in sentences, then a table of what else could run the node."""
     for sentence in answer.words:
         say(sentence)
-    rows = why_rows(answer)
-    if not rows:
+    choices = best_of_each(answer)
+    if not choices:
         return
-    titles = [title.lower() for title in TITLES]
-    made = Columns("", *titles, right=("here", "whole model"), cut=("nodes", "status"))
-    for row in rows:
-        mark = "→" if row.is_chosen else ""
-        made.add(mark, row.toolchain, row.operators, row.here, row.whole, row.status)
+    titles = ("toolchain", "nodes", "here", "price", "status")
+    made = Columns("", *titles, right=("here", "price"), cut=("nodes", "status"))
+    for choice in choices:
+        mark, title = "→" if choice.status == "chosen" else "", toolchain_title(choice.toolchain)
+        here, price = time_text(choice.here_us), price_text(choice)
+        made.add(mark, title, choice.operators, here, price, status_text(choice))
     say()
     show(made.table)
     say(ABOUT_COLUMNS)

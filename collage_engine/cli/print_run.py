@@ -23,13 +23,13 @@ from collage_engine.wording.figures import (
     estimate_text,
     verdict_sentence,
 )
-from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.several_runs import (
+from collage_engine.wording.latencies import (
     SHAPE_COLUMNS,
     SHAPE_NUMBERS,
     WAY_COLUMNS,
     WAY_NUMBERS,
     deployment_cells,
+    latency_rows,
     objective_sentences,
     shape_cells,
     sharing_sentences,

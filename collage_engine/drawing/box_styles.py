@@ -207,7 +207,7 @@ class Colouring:
     def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         changes = self.changes
         if changes is None:
-            return replace(style, tag="?"), "there is no other run to compare with"
+            return replace(style, tag="?"), "not compared: choose a run in “Against”"
         kinds = {changes.get(o, "same") for o in operators}
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
         return style.looking(CHANGES[kind]), kind

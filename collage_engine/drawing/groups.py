@@ -10,13 +10,12 @@ a first view must be legible whatever the names are.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from collage_engine.drawing.layout import AT_A_GLANCE
+from collage_engine.drawing.layout import AT_A_GLANCE, crossings
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.placement import Placement
 
@@ -138,7 +137,9 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
     for node in range(len(graph.nodes)):
         inside.setdefault(parent_of.get(node), []).append((node, None))
     made: list[Group] = []
-    passing = _passing(graph)
+    # How many nodes before each node have readers from it on.
+    spans = ((node, max(near | {node})) for node, near in _neighbours(graph).items())
+    passing = crossings(spans, len(graph.nodes))
     for parent, boxes in inside.items():
         if len(boxes) <= LEGIBLE_BOXES:
             continue
@@ -156,16 +157,6 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
                 if inner is not None:
                     scopes[inner.id] = replace(inner, parent=section.id)
     return (*made, *scopes.values())
-
-
-def _passing(graph: OperatorGraph) -> list[int]:
-    """Return how many nodes before each node have readers from it on."""
-    changes = [0] * (len(graph.nodes) + 1)
-    for node, near in _neighbours(graph).items():
-        changes[node + 1] += 1
-        last = max(near | {node})
-        changes[last + 1] -= 1
-    return list(itertools.accumulate(changes))
 
 
 def _section(

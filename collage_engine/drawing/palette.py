@@ -1,4 +1,4 @@
-"""Gives toolchains their colours, letters and patterns, and costs their scales.
+"""Gives toolchains their colours, letters and patterns, costs their scales, and pictures themes.
 
 The records of toolchains say how they look (``wording/titles.py``). Nothing is told by colour
 alone. Costs use a scale of ColorBrewer (Harrower and Brewer 2003).
@@ -9,7 +9,43 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import cast
 
+import msgspec
+
+from collage_engine.support.files import resource
+from collage_engine.support.typed import decode
 from collage_engine.wording.titles import Pattern, toolchain_state
+
+
+class Colours(msgspec.Struct, frozen=True):
+    """Every colour of a theme that is painted by hand or named in the style sheet, ``#rrggbb``."""
+
+    name: str
+    window: str
+    panel: str
+    canvas: str
+    raised: str
+    text: str
+    quiet: str
+    faint: str
+    line: str
+    border: str
+    edge: str
+    focus: str
+    """Marks what is selected or has the focus, in the graph and in widgets, and links. No red: red
+    is for errors."""
+    on_focus: str
+    hover: str
+    warning: str
+    warning_text: str
+    error: str
+    error_text: str
+    bad: str
+    dark: bool
+
+
+LIGHT, DARK, CONTRAST = decode(
+    resource("themes.json").read_bytes(), tuple[Colours, Colours, Colours]
+)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,14 @@ from collage_engine.drawing.trace import trace_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operators import NodeTitles
-from collage_engine.records.placement import Run, whole_models
+from collage_engine.records.placement import Run
 from collage_engine.records.settings import ReportFormat
 from collage_engine.records.versions import __version__
 from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
 from collage_engine.support.errors import UsageError
 from collage_engine.support.text import csv_table, printable, printable_json
+from collage_engine.wording import figures, latencies
 from collage_engine.wording.amounts import (
     DASH,
     as_sentence,
@@ -38,31 +39,14 @@ from collage_engine.wording.facts import (
     precision_text,
     run_facts,
 )
-from collage_engine.wording.figures import (
-    conditions,
-    difference,
-    drift_text,
-    ending_sentences,
-    isolated_us,
-    latency_us,
-    partition_sum_text,
-    verdict_sentence,
-    winner_title,
+from collage_engine.wording.layers import (
+    MOST_PARTS,
+    by_layer,
+    kernels_outside,
+    left_to_win,
+    partition_figures,
 )
-from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.layers import MOST_PARTS, by_layer, kernels_outside, left_to_win
-from collage_engine.wording.partition_figures import partition_figures
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
-from collage_engine.wording.several_runs import (
-    SHAPE_COLUMNS,
-    SHAPE_NUMBERS,
-    WAY_COLUMNS,
-    WAY_NUMBERS,
-    deployment_cells,
-    objective_sentences,
-    shape_cells,
-    sharing_sentences,
-)
 from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 
@@ -84,7 +68,7 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
     """Return the rates that each partition achieves and its bytes, the longest first."""
     if run.placement is None:
         return {}
-    figures = partition_figures(document.graph, run.placement)
+    partitions = partition_figures(document.graph, run.placement)
     rows = [
         (
             "",
@@ -95,7 +79,7 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
             DASH if figure.gigabytes_per_s is None else f"{figure.gigabytes_per_s:.3g}",
             *map(bytes_text, (figure.weights, figure.inputs, figure.outputs, figure.inside)),
         )
-        for figure in sorted(figures, key=lambda each: -(each.us or 0.0))
+        for figure in sorted(partitions, key=lambda each: -(each.us or 0.0))
     ]
     rates = ("time", "GFLOP/s", "GB/s")
     numbers = (*rates, "weights", "inputs", "outputs", "inside")
@@ -108,7 +92,6 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
         return {}
     titles, count = NodeTitles(document.graph.nodes), len(document.graph.nodes)
     candidates = {candidate.id: candidate for candidate in document.candidates}
-    alone = whole_models(run, candidates, count)
     rows = [
         (
             "",
@@ -118,7 +101,7 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
             time_text(part.won_us),
             toolchain_title(part.rival) if part.won_us else DASH,
         )
-        for part in left_to_win(run.placement, document.candidates, alone)[:MOST_PARTS]
+        for part in left_to_win(run.placement, candidates, run, count)[:MOST_PARTS]
     ]
     return table(rows, ("part", "toolchain", "time", "to win", "with"), ("time", "to win"))
 
@@ -129,16 +112,16 @@ def other_runs(document: Document, run: Run) -> dict[str, Any]:
     for other in document.runs:
         changes = [change.change for change in compare_runs(run, other, document.graph).nodes]
         is_this = other.id == run.id
-        against = difference(other.placement, other, run.placement, run)
+        against = figures.difference(other.placement, other, run.placement, run)
         rows.append(
             (
                 other.id,
                 document.title(other),
-                winner_title(other),
+                figures.winner_title(other),
                 str(len(other.placement.partitions)) if other.placement else DASH,
-                time_text(latency_us(other.placement)),
+                time_text(figures.latency_us(other.placement)),
                 "" if is_this or against is None else against.text,
-                "" if is_this else drift_text(other, run, document.title(run)),
+                "" if is_this else figures.drift_text(other, run, document.title(run)),
                 *(number_text(changes.count(change)) for change in ("moved", "regrouped")),
                 str(other.threads),
                 moment_text(other.started_at),
@@ -273,7 +256,7 @@ def candidate_table(document: Document, run: Run) -> Table:
             "high_us": cost.high_us,
             "repeats": cost.count,
             "expected_us": cost.us,
-            "isolated_us": isolated_us(cost),
+            "isolated_us": figures.isolated_us(cost),
             "last_run_us": part.in_place_us if part else None,
             "reason": cost.reason,
         }
@@ -283,7 +266,7 @@ def candidate_table(document: Document, run: Run) -> Table:
 
 def latency_table(document: Document, run: Run) -> Table:
     """Return a run's placement beside its baselines, fastest first, one row each."""
-    chosen = latency_us(run.placement)
+    chosen = figures.latency_us(run.placement)
     return [
         {
             "run": document.title(run),
@@ -299,7 +282,7 @@ def latency_table(document: Document, run: Run) -> Table:
             "tied": row.tied,
             "reason": row.reason or row.barred,
         }
-        for row in latency_rows(run)
+        for row in latencies.latency_rows(run)
     ]
 
 
@@ -339,7 +322,7 @@ def run_table(document: Document, run: Run) -> Table:
             "run": document.title(run),
             "note": run.note,
             "started": run.started_at,
-            "exported": winner_title(run),
+            "exported": figures.winner_title(run),
             "measured_us": None if run.placement is None else run.placement.measured_us,
             "expected_us": None if run.placement is None else run.placement.estimated_us,
             "partitions": None if run.placement is None else len(run.placement.partitions),
@@ -407,18 +390,18 @@ def _html(document: Document, run: Run, name: str) -> str:
 def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
     nodes = document.graph.count_nodes(range(len(document.graph.nodes)))
-    latencies = latency_rows(run)
+    rows = latencies.latency_rows(run)
     return {
         "version": __version__,
         "document": document,
         "run": run,
         "placement": placement,
-        "latencies": latencies,
-        "longest_us": max((row.us for row in latencies if row.us is not None), default=1.0),
+        "latencies": rows,
+        "longest_us": max((row.us for row in rows if row.us is not None), default=1.0),
         "partitions": placement.partitions if placement else (),
         "nodes_title": NodeTitles(document.graph.nodes).joined,
         "isolated_us": lambda part: (
-            isolated_us(run.costs[part.candidate]) if part.candidate in run.costs else None
+            figures.isolated_us(run.costs[part.candidate]) if part.candidate in run.costs else None
         ),
         "precision_text": precision_text,
         "formats_text": border_words,
@@ -428,29 +411,29 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "dark_over_time": run_over_time(document, run, dark=True),
         "dearest": dearest_parts(document, run),
         "outside": kernels_outside(placement) if placement else (),
-        "headline": verdict_sentence(run),
-        "remarks": ending_sentences(run),
-        "conditions": [pair for pair in conditions(run) if pair[0] != "started"],
+        "headline": figures.verdict_sentence(run),
+        "remarks": figures.ending_sentences(run),
+        "conditions": [pair for pair in figures.conditions(run) if pair[0] != "started"],
         "others": other_runs(document, run),
         "warnings": [as_sentence(warning) for warning in run.warnings],
         "rates": rates_and_bytes(document, run),
         "found": counts_and_stages(run),
         "collapsed": placement is not None and partitions_help(nodes, placement),
         "shapes": table(
-            [(row.run, *shape_cells(row)) for row in run.shapes],
-            SHAPE_COLUMNS,
-            SHAPE_NUMBERS,
+            [(row.run, *latencies.shape_cells(row)) for row in run.shapes],
+            latencies.SHAPE_COLUMNS,
+            latencies.SHAPE_NUMBERS,
             run.id,
         ),
-        "sharing": sharing_sentences(len(run.shapes), run.sharing),
-        "objective": objective_sentences(run),
+        "sharing": latencies.sharing_sentences(len(run.shapes), run.sharing),
+        "objective": latencies.objective_sentences(run),
         "deployments": table(
-            [(row.run, *deployment_cells(row)) for row in run.deployments],
-            WAY_COLUMNS,
-            WAY_NUMBERS,
+            [(row.run, *latencies.deployment_cells(row)) for row in run.deployments],
+            latencies.WAY_COLUMNS,
+            latencies.WAY_NUMBERS,
             run.id,
         ),
-        "sum": partition_sum_text(placement) if placement else "",
+        "sum": figures.partition_sum_text(placement) if placement else "",
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
         "facts": [fact for fact in run_facts(run) if fact.group in FACTS],
     }

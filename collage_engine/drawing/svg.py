@@ -7,40 +7,23 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
 from collage_engine.drawing.layout import ACROSS_GAP, ARROW, STRIP
-from collage_engine.drawing.palette import mix
+from collage_engine.drawing.palette import DARK, LIGHT, Colours, mix
 from collage_engine.drawing.scene import (
+    DrawnTransition,
     Outline,
     Scene,
     arrow_head,
     bridge,
+    labels_on_the_left,
     outlines,
     placement_scene,
     skip_curve,
+    transitions,
 )
-from collage_engine.drawing.transitions import DrawnTransition, labels_on_the_left, transitions
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Placement
 from collage_engine.wording import amounts
 
-# Names of patterns differ, since a page may hold both drawings and hide one of them.
-LIGHT = {
-    "canvas": "#fbfbfa",
-    "box": "#ffffff",
-    "line": "#8d939b",
-    "text": "#1d2126",
-    "quiet": "#5d646d",
-    "border": "#b9bec5",
-    "pattern": "pattern-",
-}
-DARK = {
-    "canvas": "#1b1d20",
-    "box": "#2a2d31",
-    "line": "#7d838b",
-    "text": "#e8eaed",
-    "quiet": "#a4abb4",
-    "border": "#4b5057",
-    "pattern": "dark-pattern-",
-}
 TITLE_LETTER_PX = 8.2
 """Width of a letter of a box's title, in scene units: the mean over names of operators in DejaVu
 Sans Bold, a wide font, since a report cannot know which one its reader has."""
@@ -86,6 +69,7 @@ def render(
     head = 34.0 + (30.0 if legend else 0.0)
     width = max(shown.layout.width + 2 * ACROSS_GAP, 480.0)
     height = shown.layout.height + 2 * ACROSS_GAP + head
+    # Names of patterns differ, since a page may hold both drawings and hide one of them.
     used = sorted({style.pattern for style in styles if style.pattern != "solid"})
     out = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
@@ -93,34 +77,32 @@ def render(
         f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title or "graph")}">',
         "<defs>",
         *(
-            f'<pattern id="{ink["pattern"]}{name}" width="6" height="6" '
+            f'<pattern id="{ink.name}-{name}" width="6" height="6" '
             f'patternUnits="userSpaceOnUse">'
             f'<g fill="none" stroke="#000" stroke-opacity="0.28" stroke-width="1">'
             f"{_PATTERNS[name]}</g></pattern>"
             for name in used
         ),
         "</defs>",
-        f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
-        f'<text x="{ACROSS_GAP}" y="32" font-size="15" font-weight="600" fill="{ink["text"]}">'
+        f'<rect width="100%" height="100%" fill="{ink.canvas}"/>',
+        f'<text x="{ACROSS_GAP}" y="32" font-size="15" font-weight="600" fill="{ink.text}">'
         f"{escape(title)}</text>",
     ]
     out.extend(_legend(legend, ink))
     out.append(f'<g transform="translate({ACROSS_GAP} {ACROSS_GAP + head})">')
     for rim in (True, False):
         out.extend(_tint(shown, part, styles, ink, rim) for part in parts)
-    out.append(f'<g fill="none" stroke="{ink["line"]}" stroke-width="1.2">')
+    out.append(f'<g fill="none" stroke="{ink.edge}" stroke-width="1.2">')
     for route in shown.layout.routes:
         if route:
             points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
             out.append(f'<polyline points="{points}"/>')
     out.append("</g>")
     out.extend(_skips(shown, ink))
-    out.extend(
-        _crossing(shown, arrow, ink) for arrow in crossing if shown.layout.routes[arrow.edge]
-    )
+    drawn = [arrow for arrow in crossing if shown.layout.routes[arrow.edge]]
+    out.extend(_crossing(shown, arrow, ink) for arrow in drawn)
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
-    drawn = [arrow for arrow in crossing if shown.layout.routes[arrow.edge]]
     tips = [shown.layout.routes[arrow.edge][-1] for arrow in drawn]
     left = labels_on_the_left(tips, [arrow.label for arrow in drawn])
     for at, each in enumerate(drawn):
@@ -130,7 +112,7 @@ def render(
     return "\n".join(out)
 
 
-def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
+def _legend(legend: Sequence[LegendEntry], ink: Colours) -> list[str]:
     out: list[str] = []
     x = ACROSS_GAP
     for entry in legend:
@@ -139,19 +121,17 @@ def _legend(legend: Sequence[LegendEntry], ink: dict[str, str]) -> list[str]:
             f'<rect x="{x:.0f}" y="44" width="28" height="18" rx="3" fill="{entry.colour}"/>'
             f'<text x="{x + 14:.0f}" y="57" font-size="10" font-weight="600" '
             f'text-anchor="middle" fill="{entry.text}">{escape(entry.tag)}</text>'
-            f'<text x="{x + 34:.0f}" y="57.5" font-size="12" fill="{ink["quiet"]}">'
+            f'<text x="{x + 34:.0f}" y="57.5" font-size="12" fill="{ink.quiet}">'
             f"{escape(label)}</text>"
         )
         x += 34 + len(label) * 6.8 + 22
     return out
 
 
-def _tint(
-    shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: dict[str, str], rim: bool
-) -> str:
+def _tint(shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: Colours, rim: bool) -> str:
     """Return a partition's tint: its boxes grown a little, joined where they are neighbours."""
     colour = styles[part.boxes[0]].colour
-    fill = mix(colour, ink["canvas"], 0.35 if rim else 0.78)
+    fill = mix(colour, ink.canvas, 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
     out = [f'<g fill="{fill}" stroke="none" data-partition="{_attribute(part.partition)}">']
     for box in part.boxes:
@@ -174,42 +154,42 @@ def _tint(
     return "".join(out)
 
 
-def _skips(shown: Scene, ink: dict[str, str]) -> list[str]:
+def _skips(shown: Scene, ink: Colours) -> list[str]:
     """Draws edges that the layout cuts as faint curves."""
     curves = []
     for a, b in shown.curves:
         start, one, two, end = (f"{x:.1f},{y:.1f}" for x, y in skip_curve(shown, a, b))
         curves.append(f'<path d="M{start} C{one} {two} {end}"/>')
-    return [f'<g fill="none" stroke="{ink["line"]}" stroke-width="1">{"".join(curves)}</g>']
+    return [f'<g fill="none" stroke="{ink.edge}" stroke-width="1">{"".join(curves)}</g>']
 
 
-def _crossing(shown: Scene, each: DrawnTransition, ink: dict[str, str]) -> str:
+def _crossing(shown: Scene, each: DrawnTransition, ink: Colours) -> str:
     """Draw a transition between toolchains, formats or devices: a heavy line with an arrow head."""
     route = shown.layout.routes[each.edge]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
     head = " ".join(f"{x:.1f},{y:.1f}" for x, y in arrow_head(route, ARROW))
     return (
         f"<g><title>{escape(each.sentence)}</title>"
-        f'<polyline points="{points}" fill="none" stroke="{ink["text"]}" stroke-width="2.2"/>'
-        f'<polygon points="{head}" fill="{ink["text"]}"/></g>'
+        f'<polyline points="{points}" fill="none" stroke="{ink.text}" stroke-width="2.2"/>'
+        f'<polygon points="{head}" fill="{ink.text}"/></g>'
     )
 
 
 def _crossing_label(
-    each: DrawnTransition, tip: tuple[float, float], ink: dict[str, str], *, on_the_left: bool
+    each: DrawnTransition, tip: tuple[float, float], ink: Colours, *, on_the_left: bool
 ) -> str:
     """Return bytes, conversion and cost of a transition, beside its arrow."""
     x, y = tip
     anchor = ' text-anchor="end"' if on_the_left else ""
     return (
         f'<text x="{x + (-12 if on_the_left else 12):.1f}" y="{y - 9:.1f}"{anchor} '
-        f'font-size="10" fill="{ink["text"]}" '
-        f'stroke="{ink["canvas"]}" stroke-width="3" paint-order="stroke">'
+        f'font-size="10" fill="{ink.text}" '
+        f'stroke="{ink.canvas}" stroke-width="3" paint-order="stroke">'
         f"{escape(each.label)}</text>"
     )
 
 
-def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
+def _box(shown: Scene, box: int, style: BoxStyle, ink: Colours) -> str:
     x, y, w, h = shown.rectangle(box)
     item = shown.display.boxes[box]
     tip = " · ".join(
@@ -217,13 +197,13 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     )
     out = [f"<g><title>{escape(tip)}</title>"]
     dash = ' stroke-dasharray="4 3"' if style.dashed else ""
-    fill = style.colour if style.filled else ink["box"]
-    text = style.text if style.filled else ink["text"]
-    quiet = style.text if style.filled else ink["quiet"]
+    fill = style.colour if style.filled else ink.raised
+    text = style.text if style.filled else ink.text
+    quiet = style.text if style.filled else ink.quiet
     radius = 23 if style.kind in ("input", "output") else 5
     out.append(
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{w}" height="{h}" rx="{radius}" fill="{fill}" '
-        f'stroke="{ink["border"]}"{dash}/>'
+        f'stroke="{ink.border}"{dash}/>'
     )
     left = x + 14
     if item.is_work and not style.filled:
@@ -233,7 +213,7 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
         )
         out.append(f'<path {shape} fill="{style.colour}"/>')
         if style.pattern != "solid":
-            out.append(f'<path {shape} fill="url(#{ink["pattern"]}{style.pattern})"/>')
+            out.append(f'<path {shape} fill="url(#{ink.name}-{style.pattern})"/>')
         out.append(
             f'<text x="{x + STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
             f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
@@ -262,7 +242,7 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: dict[str, str]) -> str:
     return "".join(out)
 
 
-def _jumps(shown: Scene, ink: dict[str, str]) -> list[str]:
+def _jumps(shown: Scene, ink: Colours) -> list[str]:
     out: list[str] = []
     for jumps, arrow, low in ((shown.jumps_out, "↦", True), (shown.jumps_in, "⇥", False)):
         for box, others in jumps.items():
@@ -273,7 +253,7 @@ def _jumps(shown: Scene, ink: dict[str, str]) -> list[str]:
             out.append(
                 f"<g><title>{word} {escape(names + more)}</title>"
                 f'<text x="{x + w + 4:.1f}" y="{y + (h - 2 if low else 11):.1f}" font-size="10" '
-                f'fill="{ink["quiet"]}">{arrow}{len(others)}</text></g>'
+                f'fill="{ink.quiet}">{arrow}{len(others)}</text></g>'
             )
     return out
 

@@ -14,8 +14,7 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import CHANGES
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import UNPLACED, Look, mix, toolchain_look
-from collage_engine.drawing.svg import DARK, LIGHT
+from collage_engine.drawing.palette import DARK, LIGHT, UNPLACED, Colours, Look, mix, toolchain_look
 from collage_engine.records.operators import short_name
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.text import counted
@@ -221,34 +220,34 @@ def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> s
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" font-family="Inter, system-ui, sans-serif" font-size="11" '
         'aria-label="The run over time">',
-        f'<rect width="100%" height="100%" fill="{ink["canvas"]}"/>',
+        f'<rect width="100%" height="100%" fill="{ink.canvas}"/>',
     ]
     step = tick_us(shown.end_us / TICKS)
     for number in range(int(shown.end_us / step) + 1):
         x = LABEL_PX + number * step * scale
         out.append(
-            f'<path d="M{x:.1f},22 V{height}" stroke="{ink["border"]}" stroke-opacity="0.5"/>'
-            f'<text x="{x:.1f}" y="15" text-anchor="middle" fill="{ink["quiet"]}">'
+            f'<path d="M{x:.1f},22 V{height}" stroke="{ink.border}" stroke-opacity="0.5"/>'
+            f'<text x="{x:.1f}" y="15" text-anchor="middle" fill="{ink.quiet}">'
             f"{time_text(number * step) if number else '0'}</text>"
         )
     for row, name in enumerate(shown.rows):
         y = 30 + row * ROW_PX
         out.append(
             f'<text x="8" y="{y + BAR_PX / 2 + 4}" font-size="12" font-weight="600" '
-            f'fill="{ink["text"]}">{escape(elide(name, 18))}</text>'
+            f'fill="{ink.text}">{escape(elide(name, 18))}</text>'
         )
     out += [_svg_bar(bar, shown.end_us, scale, ink) for bar in shown.bars]
     for one, other in shown.transitions:
         begin = f"{LABEL_PX + one.end_us * scale:.1f},{30 + one.row * ROW_PX + BAR_PX / 2}"
         end = f"{LABEL_PX + other.begin_us * scale:.1f},{30 + other.row * ROW_PX + BAR_PX / 2}"
-        out.append(f'<path d="M{begin} L{end}" stroke="{ink["text"]}" stroke-opacity="0.6"/>')
+        out.append(f'<path d="M{begin} L{end}" stroke="{ink.text}" stroke-opacity="0.6"/>')
     return "\n".join([*out, "</svg>"])
 
 
-def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: dict[str, str]) -> str:
+def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: Colours) -> str:
     y = 30 + bar.row * ROW_PX + (BAR_PX + 2 if bar.kind == "layer" else 0)
     width = max(0.5, bar.us * scale)
-    fill = bar_colour(bar, ink["canvas"], ink["border"])
+    fill = bar_colour(bar, ink.canvas, ink.border)
     text = elide(bar.title, int((width - 8) / LETTER_PX)) if width > 30 else ""
     colour = Look(fill).text
     label = (
@@ -260,7 +259,7 @@ def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: dict[str, str]) -
     return (
         f"<g><title>{escape(bar.tip(whole_us))}</title>"
         f'<rect x="{LABEL_PX + bar.begin_us * scale:.2f}" y="{y}" width="{width:.2f}" '
-        f'height="{BAR_PX}" fill="{fill}" stroke="{ink["canvas"]}" stroke-width="0.5"/>{label}</g>'
+        f'height="{BAR_PX}" fill="{fill}" stroke="{ink.canvas}" stroke-width="0.5"/>{label}</g>'
     )
 
 

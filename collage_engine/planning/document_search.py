@@ -19,7 +19,6 @@ from collage_engine.planning.measured_placements import (
     SAME_US,
     MeasuredPlacement,
     expected_us,
-    identity,
     measured_placements,
     problem_parts,
 )
@@ -97,7 +96,7 @@ class DocumentSearch:
 
     def with_time(self, placement: Placement) -> Placement:
         """Return a placement with what it took end to end, where a run has timed it."""
-        measured = self.measured.get(identity(placement))
+        measured = self.measured.get(placement.identity)
         return placement if measured is None else measured.placement
 
     def latency_us(self, placement: Placement) -> float | None:
@@ -105,7 +104,7 @@ class DocumentSearch:
 
         It is None where the search does not know what the placement costs.
         """
-        known = self.measured.get(identity(placement))
+        known = self.measured.get(placement.identity)
         if known is not None:
             return known.us
         if placement.measured_us is not None:
@@ -129,7 +128,7 @@ class DocumentSearch:
 
     def broken_by(self, placement: Placement) -> frozenset[int]:
         """Return the places of the pins that a placement does not keep."""
-        measured = self.measured.get(identity(placement))
+        measured = self.measured.get(placement.identity)
         if measured is not None:
             return measured.broken_pins
         return broken_pins(self.problem.pins, problem_parts(placement))

@@ -16,7 +16,7 @@ from collage_engine.planning.document_search import (
     search_of,
 )
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.measured_placements import identity, problem_parts
+from collage_engine.planning.measured_placements import problem_parts
 from collage_engine.planning.search_problem import device_words
 from collage_engine.records.answers import (
     Alternative,
@@ -462,7 +462,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _is_same(one: Placement, other: Placement | None) -> bool:
-    return other is not None and identity(one) == identity(other)
+    return other is not None and one.identity == other.identity
 
 
 def _records(shown: Placement) -> list[CandidateRecord]:

@@ -41,14 +41,6 @@ class MeasuredPlacement:
     """What the search says that it costs, in microseconds; None where it knows too little."""
 
 
-def identity(placement: Placement) -> Hashable:
-    """Return what two placements have in common that run the same operators alike."""
-    return frozenset(
-        (p.instance, p.nodes, frozenset(p.takes.items()), frozenset(p.gives.items()))
-        for p in placement.partitions
-    )
-
-
 def measured_placements(
     document: Document, settings: RunSettings, problem: Problem, base: Run | None = None
 ) -> dict[Hashable, MeasuredPlacement]:
@@ -75,7 +67,7 @@ def measured_placements(
         if run.of_profile or not is_like(run, settings):
             continue
         timed = {
-            identity(placement): placement for placement in timed_placements(run, by_id, operators)
+            placement.identity: placement for placement in timed_placements(run, by_id, operators)
         }
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
         slower = [earlier_us[name] / us[name] for name in us if name in earlier_us]

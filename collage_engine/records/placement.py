@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -205,6 +205,14 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     def noise_us(self) -> float:
         """Return by how many microseconds latencies must differ from its own to be told apart."""
         return noise_us(self)
+
+    @property
+    def identity(self) -> Hashable:
+        """Return what two placements have in common that run the same operators alike."""
+        return frozenset(
+            (p.instance, p.nodes, frozenset(p.takes.items()), frozenset(p.gives.items()))
+            for p in self.partitions
+        )
 
     @property
     def candidates(self) -> frozenset[str]:

@@ -1,25 +1,30 @@
 """Says where the time of a placement goes: by layer, in running order, and what could be won.
 
-Every figure was measured (``Placement.layers``): a layer that computes several nodes has one time,
-which is never shared out among them.
+It also counts the bytes of partitions and the rates that they achieve. Every figure of time was
+measured (``Placement.layers``): a layer that computes several nodes has one time, which is never
+shared out among them.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord
+from collage_engine.records.graph import GraphRecord, ValueIndex
+from collage_engine.records.operators import work_of_operators
 from collage_engine.records.placement import (
     PROCESS_SHARE,
     LayerTime,
     Partition,
     Placement,
     Residual,
+    Run,
+    whole_models,
 )
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import partition_us
@@ -268,27 +273,30 @@ class Winnable:
 
 
 def left_to_win(
-    placement: Placement, candidates: Iterable[CandidateRecord], others: Iterable[Placement] = ()
+    placement: Placement,
+    candidates: Mapping[str, CandidateRecord],
+    run: Run | None,
+    operators: int,
 ) -> list[Winnable]:
     """Return the parts of a placement, the dearest first, with what each could win.
 
     Args:
         placement: The placement.
-        candidates: The candidates of the model with what they are known to cost in it.
-        others: Placements of one toolchain each, of which those are looked at whose layers were
-            timed in the same run.
+        candidates: The candidates of the model, by id, with what they are known to cost in it.
+        run: The run that timed it: layers of whole models that it timed, too, are looked at.
+        operators: How many operators the model has.
     """
     layered = by_layer(placement)
     timed = [part for part in layered.partitions if part.in_place_us is not None]
     dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))
     known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
-    for candidate in candidates:
+    for candidate in candidates.values():
         taken = known.get(frozenset(candidate.nodes))
         if taken is not None and candidate.cost.us is not None:
             taken[candidate.instance.id] = min(
                 candidate.cost.us, taken.get(candidate.instance.id, math.inf)
             )
-    for other in others:
+    for other in whole_models(run, candidates, operators) if run is not None else ():
         for found in placement_differences(layered, by_layer(other)) if other.layers else ():
             if found.operators in known:  # it was timed in the model, as the placement was
                 known[found.operators][other.partitions[0].instance] = found.other_us
@@ -299,3 +307,88 @@ def left_to_win(
         us, name = min(others_us, default=(0.0, None))
         parts.append(Winnable(part, name, us))
     return parts
+
+
+@dataclass(frozen=True, kw_only=True)
+class ByteCounts:
+    """The bytes of the values that some operators read, write and hold."""
+
+    weights: int
+    inputs: int
+    outputs: int
+    inside: int
+    """Bytes of the values between the operators."""
+
+    @property
+    def moved_bytes(self) -> int:
+        """Return the bytes that are read, weights included, and written."""
+        return self.weights + self.inputs + self.outputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartitionFigures(ByteCounts):
+    """The bytes, the time and the rates of a partition."""
+
+    partition: Partition
+    us: float | None
+    """What the partition takes, in µs (``partition_us``)."""
+    operations: float
+    """Of its convolutions and matrix products."""
+
+    @property
+    def gflops(self) -> float | None:
+        """Return the achieved GFLOP/s; None where the time is not known."""
+        return self.operations / self.us / 1e3 if self.us else None
+
+    @property
+    def gigabytes_per_s(self) -> float | None:
+        """Return the achieved GB/s; None where the time is not known."""
+        return self.moved_bytes / self.us / 1e3 if self.us else None
+
+
+def partition_figures(graph: GraphRecord, placement: Placement) -> list[PartitionFigures]:
+    """Return the bytes, the time and the operations of each partition of a placement.
+
+    Args:
+        graph: The dataflow graph.
+        placement: A placement of it.
+    """
+    work, counter = work_of_operators(graph), _Counter(graph)
+    return [
+        PartitionFigures(
+            **vars(counter.count(part.nodes)),
+            partition=part,
+            us=partition_us(placement, part),
+            operations=sum(work[number].operations for number in part.nodes),
+        )
+        for part in placement.partitions
+    ]
+
+
+class _Counter:
+    """Counts the bytes of the values that sets of operators of one graph read and write."""
+
+    def __init__(self, graph: GraphRecord) -> None:
+        self._graph = graph
+        self._readers: dict[ValueIndex, set[int]] = {}
+        for node in graph.nodes:
+            for index in node.inputs:
+                self._readers.setdefault(index, set()).add(node.index)
+
+    def count(self, operators: Iterable[int]) -> ByteCounts:
+        """Count the bytes of the values of a set of operators."""
+        graph, inside = self._graph, set(operators)
+        nodes = [graph.nodes[operator] for operator in inside]
+        made = {index for node in nodes for index in node.outputs}
+        read = {index for node in nodes for index in node.inputs}
+        out = {i for i in made if i in graph.outputs or self._readers.get(i, set()) - inside}
+        weights = {i for i in read if graph.values[i].constant}
+        return ByteCounts(
+            weights=self._bytes(weights),
+            inputs=self._bytes(read - made - weights),
+            outputs=self._bytes(out),
+            inside=self._bytes(made - out),
+        )
+
+    def _bytes(self, values: Iterable[ValueIndex]) -> int:
+        return sum(self._graph.values[index].type.bytes for index in values)

@@ -1,13 +1,15 @@
-"""What several rooms say: names of times and stages, and sentences on pins, limits and runs."""
+"""What several rooms say: names of times, stages and states, sentences on pins and limits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import Refusal, RefusalKind
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FULL, places_of
 from collage_engine.support.text import counted
+from collage_engine.wording.amounts import DASH, signed_time, time_text
 
 ISOLATED, EXPECTED, LAST_RUN = "isolated", "expected in this model", "last run"
 """What the three times of a partition are called."""
@@ -108,3 +110,50 @@ def named_refusal_text(refusal: Refusal) -> str:
     """Return the sentence for where nothing around it says whose it is."""
     text = refusal_text(refusal)
     return f"{refusal.toolchain}: {text}" if refusal.kind == "judged" else text
+
+
+_STATUS: dict[str, str] = {
+    "chosen": "chosen",
+    "tied": "as fast",
+    "slower": "slower",
+    "faster": "expected to be faster",
+    "at least": "slower",
+    "unmeasured": "not measured",
+    "not known": "not searched",
+    "ruled out": "in no placement under the pins and limits",
+    "instead of the pin": "if it were pinned there instead",
+    "invalid": "cannot run",
+    "no candidate": "no candidate",
+}
+"""What is known of an alternative, by its status."""
+ABOUT_COLUMNS = (
+    "Here: the cost in this model. An isolated cost is mostly lower, since a candidate that runs "
+    "over and over by itself finds its weights in the caches. Price: the extra time of the whole "
+    "model, that of the best placement with this choice less that of the placement that is shown."
+)
+
+
+def best_of_each(answer: ExplainAnswer) -> list[Alternative]:
+    """Return the chosen candidate, and the best other one of each toolchain.
+
+    Args:
+        answer: The engine's explanation; it lists every candidate.
+    """
+    best: dict[tuple[str, bool], Alternative] = {}
+    for alternative in answer.alternatives:
+        name = alternative.toolchain.partition("[")[0]
+        best.setdefault((name, alternative.status == "chosen"), alternative)
+    return list(best.values())
+
+
+def status_text(each: Alternative) -> str:
+    """Return what is known of a choice, with the reason where there is one."""
+    return f"{_STATUS[each.status]}: {each.reason}" if each.reason else _STATUS[each.status]
+
+
+def price_text(each: Alternative) -> str:
+    """Return the price of a choice: ``+12.0 µs``, ``≥ +12.0 µs``, or a dash."""
+    if each.whole_us is None:
+        return DASH
+    bound = "≥ " if each.status in ("at least", "unmeasured") else ""
+    return f"{bound}{signed_time(each.whole_us) if each.whole_us else time_text(0.0)}"

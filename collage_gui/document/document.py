@@ -21,28 +21,19 @@ from collage_engine.drawing.operators import operator_graph
 from collage_engine.records import protocol
 from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.placement import Placement, baseline_placement, whole_models
+from collage_engine.records.placement import Placement, baseline_placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.support.typed import convert
+from collage_engine.wording import layers
 from collage_engine.wording.figures import was_wanted_quickly
-from collage_engine.wording.layers import (
-    PartDifference,
-    Winnable,
-    by_layer,
-    left_to_win,
-    placement_differences,
-)
 from collage_engine.wording.titles import baseline_title
-from collage_gui.document.comparison import ReferenceComparison
-from collage_gui.document.cost_table import CostTable
 from collage_gui.document.execution import Execution
 from collage_gui.document.pin_set import PinSet
-from collage_gui.document.questions import Questions
-from collage_gui.document.runs import Runs
+from collage_gui.document.questions import CostTable, Questions
+from collage_gui.document.runs import ReferenceComparison, Runs
 from collage_gui.document.shapes import Shapes
 from collage_gui.document.shown import Selection, Shown, ShownPlacement
 from collage_gui.engine_client import EngineClient, EngineRequests, model_by_value
-from collage_gui.messages import DocumentLog
 
 
 class Document(QObject):
@@ -84,16 +75,15 @@ class Document(QObject):
         """Whether the next list of runs brings the settings of an opened session."""
         self.undo = QUndoStack(self)
         self.requests = EngineRequests(client, self)
-        self.log = DocumentLog(self)
         self.selection = Selection(self)
-        self.costs = CostTable(self.requests, self.log, self)
+        self.costs = CostTable(self.requests, self)
         self.placement = ShownPlacement(self)
         self.pins = PinSet(self.requests, self.undo, self.placement, self)
         self.runs = Runs(
             self.requests, self.undo, self.costs, self.pins, self.placement, parent=self
         )
         self.execution = Execution(
-            self.requests, self.costs, self.pins, self.placement, self.runs, self.log, parent=self
+            self.requests, self.costs, self.pins, self.placement, self.runs, parent=self
         )
         self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
         self.comparison = ReferenceComparison(self.requests, self.runs, self.placement, parent=self)
@@ -160,13 +150,12 @@ class Document(QObject):
             return None
         return Shown(placement, baseline_title(baseline), None, False)
 
-    def left_to_win(self, placement: Placement) -> list[Winnable]:
+    def left_to_win(self, placement: Placement) -> list[layers.Winnable]:
         """Return the parts of a placement, the dearest first, with what others take less."""
-        known, run = self.costs.candidates, self.runs.shown_or_last()
-        alone = whole_models(run, known, self.operators.count) if run else ()
-        return left_to_win(placement, known.values(), alone)
+        run, count = self.runs.shown_or_last(), self.operators.count
+        return layers.left_to_win(placement, self.costs.candidates, run, count)
 
-    def layer_differences(self) -> list[PartDifference]:
+    def layer_differences(self) -> list[layers.PartDifference]:
         """Return how the layers of what is compared differ from those of the shown placement.
 
         It is empty unless the layers of both were timed.
@@ -176,7 +165,9 @@ class Document(QObject):
             return []
         if not shown.placement.layers or not compared.placement.layers:
             return []
-        return placement_differences(by_layer(shown.placement), by_layer(compared.placement))
+        return layers.placement_differences(
+            layers.by_layer(shown.placement), layers.by_layer(compared.placement)
+        )
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""
@@ -379,7 +370,7 @@ class Document(QObject):
         """Write a recovery copy; a failure is a line in the log, not a banner."""
 
         def failed(reason: str) -> None:
-            self.log.add("warning", f"No recovery copy could be written: {reason}")
+            self.requests.logged.emit("warning", f"No recovery copy could be written: {reason}")
 
         self.requests.send(protocol.SessionSave(document=self.handle, path=path), failed=failed)
 
@@ -413,7 +404,7 @@ class Document(QObject):
         elif isinstance(event, Progress):
             self.execution.show_progress(event)
         elif isinstance(event, Log):
-            self.log.add(event.level, event.text)
+            self.requests.logged.emit(event.level, event.text)
         elif isinstance(event, Provisional):
             self.execution.show_provisional(event.run)
         elif isinstance(event, Done):

@@ -19,12 +19,11 @@ from collage_engine.support.typed import convert
 from collage_engine.wording.amounts import duration_text
 from collage_engine.wording.figures import latency_us
 from collage_engine.wording.sentences import STAGE_TITLES
-from collage_gui.document.cost_table import CostTable
 from collage_gui.document.pin_set import PinSet
+from collage_gui.document.questions import CostTable
 from collage_gui.document.runs import Runs
 from collage_gui.document.shown import Shown, ShownPlacement
 from collage_gui.engine_client import EngineRequests
-from collage_gui.messages import DocumentLog
 
 
 class Execution(QObject):
@@ -48,12 +47,11 @@ class Execution(QObject):
         pins: PinSet,
         placement: ShownPlacement,
         runs: Runs,
-        log: DocumentLog,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
         self._requests, self._costs, self._pins = requests, costs, pins
-        self._placement, self._runs, self._log = placement, runs, log
+        self._placement, self._runs = placement, runs
         self.settings = RunSettings()
         self.running = False
         self.cancelling = False
@@ -127,7 +125,9 @@ class Execution(QObject):
         """Take the engine's news that a stage began or ended."""
         title = STAGE_TITLES.get(event.stage, event.stage)
         took = f" took {duration_text(event.seconds)}" if event.done else " began"
-        self._log.add("info", f"{title}{took}{f': {event.detail}' if event.detail else ''}")
+        self._requests.logged.emit(
+            "info", f"{title}{took}{f': {event.detail}' if event.detail else ''}"
+        )
         self.stages[event.stage] = event
         if event.stage == "enumerate" and event.done:
             self._costs.refresh()
@@ -149,7 +149,7 @@ class Execution(QObject):
         self._stop()
         ended = {"finished": "The run ended", "cancelled": "The run was cancelled"}
         text = ended.get(state, "The run failed")
-        self._log.add("info", f"{text}: {reason}" if reason else text)
+        self._requests.logged.emit("info", f"{text}: {reason}" if reason else text)
         self.measured.emit()
         self._costs.changed.emit()
         self._costs.refresh()
@@ -188,7 +188,9 @@ class Execution(QObject):
             settings = convert(run.settings, RunSettings)
         except msgspec.ValidationError as error:
             title = self._runs.title_of(run)
-            self._log.add("warning", f"The settings of {title} cannot be read: {error}")
+            self._requests.logged.emit(
+                "warning", f"The settings of {title} cannot be read: {error}"
+            )
             return
         self.settings = msgspec.structs.replace(
             settings, name="", inputs_npz=None, confirmation="full"
@@ -267,7 +269,7 @@ class Execution(QObject):
             self._costs.changed.emit()
 
         def failed(reason: str) -> None:
-            self._log.add("warning", reason)
+            self._requests.logged.emit("warning", reason)
 
         params = protocol.RunSearch(
             document=self._requests.handle, settings=self.settings, shown=self._placement.named
@@ -294,7 +296,7 @@ class Execution(QObject):
             self._costs.candidates_changed.emit()
             valid = sum(c.cost.usable for c in answer.candidates)
             count = counted(len(answer.candidates), "candidate")
-            self._log.add("info", f"Measured {count}; {valid} of them valid.")
+            self._requests.logged.emit("info", f"Measured {count}; {valid} of them valid.")
             self.progress_changed.emit()
 
         params = protocol.MeasureNow(
@@ -303,7 +305,7 @@ class Execution(QObject):
             toolchains=toolchains,
             longer=longer,
         )
-        self._log.add("info", "Measuring the selected nodes as one partition.")
+        self._requests.logged.emit("info", "Measuring the selected nodes as one partition.")
         self._requests.send(params, arrived)
 
 

@@ -50,25 +50,23 @@ def with_pin(document: Document, pin: Pin) -> tuple[Pin, ...]:
     nodes = set(pin.nodes)
     for old in document.pins.current:
         same = old.kind == pin.kind and (pin.kind != "never" or old.toolchain == pin.toolchain)
-        if not same or nodes.isdisjoint(old.nodes):
-            kept.append(old)
-            continue
-        rest = [n for n in old.nodes if n not in nodes]
-        if rest and old.kind in ("on", "never", "device"):
-            kept.append(make_pin(document, old.kind, rest, old.toolchain, old.device))
+        kept += _freed(document, old, nodes) if same else [old]
     return (*kept, pin)
 
 
 def without_nodes(document: Document, nodes: frozenset[int]) -> tuple[Pin, ...]:
     """Frees nodes; pins on whole sets of nodes go when one of their nodes is freed."""
-    kept: list[Pin] = []
-    for old in document.pins.current:
-        rest = [n for n in old.nodes if n not in nodes]
-        if len(rest) == len(old.nodes):
-            kept.append(old)
-        elif rest and old.kind in ("on", "never", "device"):
-            kept.append(make_pin(document, old.kind, rest, old.toolchain, old.device))
-    return tuple(kept)
+    return tuple(pin for old in document.pins.current for pin in _freed(document, old, nodes))
+
+
+def _freed(document: Document, old: Pin, nodes: Collection[int]) -> list[Pin]:
+    """Return what is left of a pin without some nodes: a pin, or nothing."""
+    rest = [n for n in old.nodes if n not in nodes]
+    if len(rest) == len(old.nodes):
+        return [old]
+    if not rest or old.kind not in ("on", "never", "device"):
+        return []
+    return [make_pin(document, old.kind, rest, old.toolchain, old.device)]
 
 
 def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:

@@ -120,15 +120,3 @@ class ShownPlacement(QObject):
     def partition_of(self, operator: int | None) -> Partition | None:
         """Return the partition that holds an operator."""
         return self.partitions.get(operator) if operator is not None else None
-
-
-def same_placement(one: Placement, other: Placement) -> bool:
-    """Tells whether two placements run the same operators alike: toolchains and formats."""
-
-    def parts(placement: Placement) -> set[tuple[object, ...]]:
-        return {
-            (p.instance, p.nodes, tuple(sorted(p.takes.items())), tuple(sorted(p.gives.items())))
-            for p in placement.partitions
-        }
-
-    return parts(one) == parts(other)

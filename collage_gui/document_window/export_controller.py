@@ -1,4 +1,4 @@
-"""Carries out the actions that write files: pictures, tables, the report, the artifact."""
+"""Asks for files, and writes them: pictures, tables, the report, the artifact."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import io
 import math
 import os
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from PySide6.QtCore import QRectF
-from PySide6.QtGui import QImageReader, QImageWriter
+from PySide6.QtCore import QRectF, QUrl
+from PySide6.QtGui import QDesktopServices, QImageReader, QImageWriter
+from PySide6.QtWidgets import QFileDialog, QWidget
 
 from collage_engine.drawing.svg import render
 from collage_engine.records import protocol
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import ReportFormat
-from collage_engine.support.files import atomic_file, write_atomically
+from collage_engine.support.files import atomic_file, resource, write_atomically
 from collage_engine.wording.amounts import as_sentence, bytes_text
 from collage_engine.wording.figures import latency_text, winner_title
-from collage_engine.wording.several_runs import sharing_sentences
+from collage_engine.wording.latencies import sharing_sentences
 from collage_gui.document.document import Document
-from collage_gui.document_window.files import DocumentFiles, open_with_the_system
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.graph_view.picture import Picture
 from collage_gui.graph_view.view import GraphView
@@ -62,28 +63,14 @@ class ExportController:
 
     # -- the run -----------------------------------------------------------------------
 
-    def csv(self) -> None:
-        """Write every candidate of the shown run as CSV."""
-        self._write("csv", "Candidates as CSV")
+    def report(self, kind: ReportFormat, title: str, suffix: str = "") -> None:
+        """Write what the engine makes of the shown run, or of the last one, where the user says.
 
-    def json(self) -> None:
-        """Write everything that is known of the shown run as JSON."""
-        self._write("json", "Run as JSON")
-
-    def report(self) -> None:
-        """Write the report of the shown run as HTML."""
-        self._write("html", "Report")
-
-    def timeline(self) -> None:
-        """Write the shown run over time as SVG."""
-        self._write("timeline", "Timeline as SVG", "timeline.svg")
-
-    def trace(self) -> None:
-        """Write the shown run over time as a trace, which Perfetto opens."""
-        self._write("trace", "Timeline as trace", "trace.json")
-
-    def _write(self, kind: ReportFormat, title: str, suffix: str = "") -> None:
-        """Write what the engine makes of the shown run, or of the last one, where the user says."""
+        Args:
+            kind: The format.
+            title: What the dialog that asks for the file is called.
+            suffix: Ends the name that is proposed; the format by default.
+        """
         suffix = suffix or kind
         name, ending = f"{self.files.stem}.{suffix}", suffix.rpartition(".")[2]
         path = self.files.ask_save(title, name, f"{ending.upper()} (*.{ending})")
@@ -207,3 +194,90 @@ def save_svg(picture: Picture, path: str, title: str, dark: bool) -> None:
         picture.scene, picture.styles, picture.legend, picture.outlines, title, dark, crossing
     )
     write_atomically(path, text.encode())
+
+
+VIEWABLE = (".html", ".png", ".svg")
+"""Ends of the names of files that a browser or a viewer shows."""
+
+
+class DocumentFiles:
+    """File dialogs that begin beside the document's own file."""
+
+    def __init__(self, document: Document, messages: Messages, parent: QWidget) -> None:
+        self._document, self._messages, self._parent = document, messages, parent
+
+    @property
+    def stem(self) -> str:
+        """Returns the name of the document's file without its suffix."""
+        return os.path.splitext(os.path.basename(self._document.path or "graph"))[0]
+
+    @property
+    def folder(self) -> str:
+        """Returns where files are written at first: beside the session, else beside the model.
+
+        The sample model lies in the installed package, where nothing of the user's belongs.
+        """
+        folder = os.path.dirname(self._document.session_path or self._document.path)
+        packaged = os.path.dirname(str(resource("models")))
+        return os.path.expanduser("~") if folder.startswith(packaged) else folder
+
+    def ask_save(self, title: str, name: str, kind: str) -> str:
+        """Ask where to save.
+
+        Args:
+            title: Title of the dialog.
+            name: The proposed file name.
+            kind: The file filter, e.g. ``PNG (*.png)``.
+
+        Returns:
+            A path, or an empty string when the user cancels.
+        """
+        path, _ = QFileDialog.getSaveFileName(
+            self._parent, title, os.path.join(self.folder, name), kind
+        )
+        return path
+
+    def ask_folder(self, title: str, what: str) -> str:
+        """Ask for the folder to make.
+
+        Args:
+            title: Title of the dialog.
+            what: What the folder will hold, as the end of the name that is proposed.
+
+        Returns:
+            A path, or an empty string when the user cancels.
+        """
+        name = os.path.join(self.folder, f"{self.stem}-{what}")
+        return QFileDialog.getSaveFileName(self._parent, title, new_name(name), "Folder (*)")[0]
+
+    def write(self, write: Callable[[], object], path: str) -> None:
+        """Call ``write``, and say in the banner what it wrote or why it could not."""
+        try:
+            write()
+        except (OSError, MemoryError) as error:
+            name = os.path.basename(path)
+            self._messages.show_message(f"{name} could not be written: {error!s}", "error")
+            return
+        shows = os.path.isfile(path) and path.endswith(VIEWABLE)
+        shown = path if shows or os.path.isdir(path) else os.path.dirname(path)
+        label = "Open" if shows else "Open folder"
+        self._messages.show_message(
+            f"Written: {path}", "info", label, lambda: open_with_the_system(shown)
+        )
+
+
+def open_with_the_system(path: str) -> None:
+    """Show a file, or a folder, in the program that the system has for it."""
+    QDesktopServices.openUrl(QUrl.fromLocalFile(path))
+
+
+def new_name(path: str) -> str:
+    """Return a path that does not exist yet: the given one, or one with a number at its end.
+
+    The dialog would open a folder that exists, where a new one is to be made.
+    """
+    number, free = 1, path
+    while os.path.exists(free):
+        number += 1
+        free = f"{path}-{number}"
+    return free

@@ -16,11 +16,10 @@ from collage_engine.drawing.groups import (
 )
 from collage_engine.drawing.layout import lay_out
 from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
-from collage_engine.drawing.scene import Scene, outlines
-from collage_engine.drawing.transitions import transitions
-from collage_gui.document.comparison import Reference
+from collage_engine.drawing.scene import Scene, outlines, transitions
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import MARKS
+from collage_gui.document.runs import Reference
 from collage_gui.document.shown import Shown
 from collage_gui.graph_view.painter import PaintTheme
 from collage_gui.graph_view.picture import Marks, Picture

@@ -13,13 +13,7 @@ from PySide6.QtWidgets import (
     QWidget,
 )
 
-from collage_engine.wording.figures import (
-    Difference,
-    drift_text,
-    latency_text,
-    speed_text,
-    toolchains_text,
-)
+from collage_engine.wording import figures
 from collage_gui.document.document import Document
 from collage_gui.document.shown import Shown
 from collage_gui.document_window.picture_controller import PictureController
@@ -163,20 +157,20 @@ class SplitController(QObject):
         assert now is not None
         widget.title.setText(now.title)
         widget.other_title.setText(compared.title)
-        about = f"{latency_text(now.placement)} · {toolchains_text(now.placement)}"
+        about = f"{figures.latency_text(now.placement)} · {figures.toolchains_text(now.placement)}"
         widget.about_main.setText(about)
         run = document.runs.find(now.run or now.found_by)
         other_run = document.runs.find(compared.run)
         other = compared.placement
-        texts = [latency_text(other)]
+        texts = [figures.latency_text(other)]
         delta = document.comparison.difference()
         if delta is not None:
-            back = Difference(delta.other_us, delta.us, delta.state)
-            texts.append(speed_text(back, now.title))
+            back = figures.Difference(delta.other_us, delta.us, delta.state)
+            texts.append(figures.speed_text(back, now.title))
         if run is not None and other_run is not None and other_run is not run:
-            drift = drift_text(other_run, run, "")
+            drift = figures.drift_text(other_run, run, "")
             texts[-1] += f" ({drift})" if drift else ""
-        texts.append(toolchains_text(other))
+        texts.append(figures.toolchains_text(other))
         widget.about_other.setText(" · ".join(filter(None, texts)))
         for label in (widget.about_main, widget.about_other):
             label.setToolTip(plain_tip(label.text()))

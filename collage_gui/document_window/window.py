@@ -18,11 +18,9 @@ from PySide6.QtWidgets import (
 )
 
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.banner import Banner
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import faster_in_compared
-from collage_gui.document_window.export_controller import ExportController
-from collage_gui.document_window.files import DocumentFiles
+from collage_gui.document_window.export_controller import DocumentFiles, ExportController
 from collage_gui.document_window.find_bar import FindBar
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
@@ -30,16 +28,15 @@ from collage_gui.document_window.run_controller import RunController, RunQueue
 from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.graph_view.view import GraphView
-from collage_gui.messages import Messages
+from collage_gui.messages import Banner, Messages
 from collage_gui.panels.node import NodePanel
 from collage_gui.panels.outline import Outline
 from collage_gui.panels.partitions import PartitionsPanel
 from collage_gui.panels.pins import PinsPanel
 from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import LogPanel, ProgressStrip
-from collage_gui.panels.run_headline import AnswerLine
 from collage_gui.panels.run_settings import RunSettingsPanel
-from collage_gui.panels.runs import RunsPanel
+from collage_gui.panels.runs import AnswerLine, RunsPanel
 from collage_gui.panels.timeline import TimelinePanel
 from collage_gui.preferences import Preferences
 from collage_gui.theme import COLUMN_LETTERS, Theme
@@ -72,7 +69,7 @@ class Panels:
             "Runs": self.runs,
         }
         """The panels beside the graph, by what their tabs are called."""
-        self.log = LogPanel(document.log, theme)
+        self.log = LogPanel(document.requests, theme)
         """Stands in a window of its own, like the settings of the next run."""
 
 

@@ -11,9 +11,10 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
+from collage_engine.drawing.palette import Colours
 from collage_engine.support.text import counted
 from collage_gui.graph_view.painter import CHIP, PaintTheme, chip, small_picture
-from collage_gui.theme import UNIT, Colours
+from collage_gui.theme import UNIT
 from collage_gui.widgets import plain_tip
 
 MARKS = {

@@ -31,12 +31,11 @@ from PySide6.QtGui import (
 
 from collage_engine.drawing.box_styles import BoxStyle
 from collage_engine.drawing.layout import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE, STEP, STRIP
-from collage_engine.drawing.palette import Look, mix, toolchain_look
+from collage_engine.drawing.palette import Colours, Look, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_engine.wording.amounts import DASH
 from collage_gui.graph_view.picture import Marks, Picture
 from collage_gui.preferences import STEP as TEXT_STEP
-from collage_gui.theme import Colours
 
 MOST_OF_TWO_LINES, SHARE_BAR = 16.0, 6.0
 """Largest text of a box with two lines, and the height that its bar of the share takes, in scene
@@ -109,6 +108,11 @@ class Painting:
         """Tell whether all texts of boxes can be read."""
         return self.scale >= LEGIBLE_SCALE
 
+    def _fill(self, colour: QColor | str) -> None:
+        """Fill with a colour, without a line around, from now on."""
+        self.painter.setPen(Qt.PenStyle.NoPen)
+        self.painter.setBrush(QColor(colour))
+
     def paint(self, labels: bool = True) -> None:
         """Paint the area.
 
@@ -147,8 +151,7 @@ class Painting:
             rim = QColor(mix(colour, c.canvas, 0.25 if c.dark else 0.3))
             fill = QColor(mix(colour, c.canvas, strength))
             for tint, rectangles in ((rim, rims), (fill, fills)):
-                painter.setPen(Qt.PenStyle.NoPen)
-                painter.setBrush(tint)
+                self._fill(tint)
                 if far or self.scale < 0.5:
                     painter.drawRects(rectangles)
                 else:
@@ -204,8 +207,7 @@ class Painting:
         painter.setPen(pen)
         painter.drawLines([line for border in touching for line in border.lines])
         if not far:
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(colour)
+            self._fill(colour)
             for border in touching:
                 painter.drawPolygon(border.head)
 
@@ -223,8 +225,7 @@ class Painting:
             area = QRectF(left, crossing.label_at.y() - height / 2, width, height)
             background = QColor(c.canvas)
             background.setAlpha(225)
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(background)
+            self._fill(background)
             painter.drawRoundedRect(area, 3, 3)
             painter.setPen(QColor(c.text))
             painter.drawText(area, Qt.AlignmentFlag.AlignCenter, text)
@@ -272,8 +273,7 @@ class Painting:
                 continue
             label = QRectF(0, 0, width, height)
             label.moveCenter(around.center())
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(look.colour))
+            self._fill(look.colour)
             painter.drawRect(label)
             painter.setPen(QColor(look.text))
             painter.drawText(label, Qt.AlignmentFlag.AlignCenter, text)
@@ -434,8 +434,7 @@ class Painting:
         painter = self.painter
         if style.share is None:
             return
-        painter.setPen(Qt.PenStyle.NoPen)
-        painter.setBrush(QColor(self.colours.line))
+        self._fill(self.colours.line)
         bar = QRectF(area.left(), area.bottom() - 6, area.width(), 3)
         painter.drawRect(bar)
         painter.setBrush(QColor(style.colour))
@@ -490,8 +489,7 @@ class Painting:
                     painter.drawRect(ring) if self.far else painter.drawRoundedRect(ring, 6, 6)
         if marks.primary is not None and len(marks.selected) > 1:
             r = picture.rectangles[marks.primary]
-            painter.setPen(Qt.PenStyle.NoPen)
-            painter.setBrush(QColor(c.focus))
+            self._fill(c.focus)
             size = 5 / self.scale
             painter.drawEllipse(QPointF(r.left(), r.top()), size, size)
 

@@ -17,8 +17,14 @@ from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
 from collage_engine.drawing.layout import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
-from collage_engine.drawing.scene import Outline, Scene, arrow_head, bridge
-from collage_engine.drawing.transitions import DrawnTransition, labels_on_the_left
+from collage_engine.drawing.scene import (
+    DrawnTransition,
+    Outline,
+    Scene,
+    arrow_head,
+    bridge,
+    labels_on_the_left,
+)
 
 
 @dataclass

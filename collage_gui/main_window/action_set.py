@@ -1,29 +1,50 @@
-"""Makes the window's actions from the table of actions, enabled by what there is to act on."""
+"""Makes actions from their table, enabled by what there is: menus, toolbar, command palette."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from PySide6.QtCore import Qt
+from PySide6.QtCore import QEvent, QObject, QSize, Qt
 from PySide6.QtGui import QAction, QActionGroup, QKeyEvent, QKeySequence, QUndoStack
-from PySide6.QtWidgets import QWidget
+from PySide6.QtWidgets import (
+    QApplication,
+    QComboBox,
+    QDialog,
+    QLineEdit,
+    QListWidget,
+    QListWidgetItem,
+    QMenu,
+    QMenuBar,
+    QToolBar,
+    QToolButton,
+    QVBoxLayout,
+    QWidget,
+)
 
 from collage_engine.drawing.box_styles import MODES, Mode
 from collage_engine.records.precision import FLOAT32
-from collage_gui.actions import ACTIONS, ActionSpec, Need, is_single_key
+from collage_engine.support.text import counted
+from collage_engine.wording.amounts import duration_text
+from collage_engine.wording.titles import baseline_title
+from collage_gui.actions import (
+    ACTIONS,
+    MENU_OF,
+    MENUS,
+    NEEDS,
+    SUBMENUS,
+    ActionSpec,
+    Menu,
+    is_single_key,
+)
+from collage_gui.document.runs import Reference
 from collage_gui.preferences import Preferences
+from collage_gui.widgets import keep_from_wheel, lay_out, named, plain_tip
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
-
-import os
-from collections.abc import Mapping
-
-from PySide6.QtWidgets import QMenu, QMenuBar
-
-from collage_gui.actions import MENUS, SUBMENUS, Menu
-from collage_gui.widgets import plain_tip
+    from collage_gui.document_window.window import DocumentWindow
 
 
 class ActionSet:
@@ -115,30 +136,11 @@ def _make_action(spec: ActionSpec, owner: QWidget) -> QAction:
     return action
 
 
-def available(document: Document | None) -> frozenset[Need]:
+def available(document: Document | None) -> frozenset[str]:
     """Return the needs of actions that a document meets; without a document, only ``nothing``."""
     if document is None:
         return frozenset({"nothing"})
-    graph = document.is_open
-    running, execution = document.running, document.execution
-    idle = graph and bool(document.handle) and not running
-    met: dict[Need, bool] = {
-        "nothing": True,
-        "document": True,
-        "still": not running,
-        "graph": graph,
-        "selection": graph and bool(document.selection.operators),
-        "placement": graph and document.placement.shown is not None,
-        "idle": idle,
-        "idle selection": idle and bool(document.selection.operators),
-        "running": running and not execution.cancelling,
-        "stoppable": execution.provisional is not None and not execution.stopping,
-        "pins": bool(document.pins.current),
-        "run": bool(document.runs.visible),
-        "two placements": document.compared is not None,
-        "equal blocks": bool(document.equal_blocks),
-    }
-    return frozenset(need for need, is_met in met.items() if is_met)
+    return frozenset(need for need, is_met in NEEDS.items() if is_met(document))
 
 
 def mode_refusal(document: Document, mode: Mode) -> str:
@@ -223,3 +225,177 @@ class Menus:
             self.recent.addSeparator()
             self.recent.addAction("Clear this list", self._preferences.forget_recent)
         self.recent.setEnabled(bool(paths))
+
+
+CHOICE_LETTERS = 15
+"""Letters that the list of references shows: those of "Against: Best baseline"."""
+
+
+class Toolbar(QToolBar):
+    """The toolbar, which acts on the current page."""
+
+    def __init__(self, actions: Mapping[str, QAction], colours: QMenu) -> None:
+        """Make the toolbar.
+
+        Args:
+            actions: The window's actions by id.
+            colours: The menu of what a graph can be coloured by.
+        """
+        super().__init__("Toolbar")
+        self._page: DocumentWindow | None = None
+        self.setObjectName("toolbar")
+        self.setMovable(False)
+        self.setIconSize(QSize(16, 16))
+        self.setToolButtonStyle(Qt.ToolButtonStyle.ToolButtonTextOnly)
+        self.addAction(actions["open"])
+        actions["run"].setIconText("▶  Run")
+        self.addAction(actions["run"])
+        self.widgetForAction(actions["run"]).setObjectName("runButton")
+        self.settings = actions["run_settings"]
+        self.addAction(self.settings)
+        self.addSeparator()
+        title = "Compared with"
+        self.reference = named(QComboBox(), "baseline", title, title)
+        policy = QComboBox.SizeAdjustPolicy.AdjustToMinimumContentsLengthWithIcon
+        self.reference.setSizeAdjustPolicy(policy)  # the width does not follow the entries
+        self.reference.setMinimumContentsLength(CHOICE_LETTERS)
+        self.reference.view().setTextElideMode(Qt.TextElideMode.ElideNone)
+        self.reference.activated.connect(self._reference_chosen)
+        self.addWidget(self.reference)
+        self.colour = named(QToolButton(), "colourBy", "Colour by", "Colour by")
+        self.colour.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
+        self.colour.setMenu(colours)
+        self.addWidget(self.colour)
+        keep_from_wheel(self)
+
+    def show_page(self, page: DocumentWindow | None) -> None:
+        """Show the state of a page, and act on it from now on."""
+        self._page = page
+        document = page.document if page is not None else None
+        graph = document is not None and document.is_open
+        self.settings.setIconText(f"{_settings_text(page)} ▾")
+        self.colour.setEnabled(graph)
+        mode = page.picture.mode if page is not None else next(iter(MODES))
+        self.colour.setText(f"Colour: {MODES[mode]} ▾")
+        self._list_references(document)
+
+    def _list_references(self, document: Document | None) -> None:
+        """List the best baseline, every measured baseline of the shown run, and every other run."""
+        entries = [("Best baseline", Reference())]
+        run = document.runs.shown_or_last() if document is not None else None
+        if document is not None and run is not None:
+            shown = document.placement.shown and document.placement.shown.run
+            entries += [
+                (baseline_title(baseline), Reference("baseline", baseline.name))
+                for baseline in run.baselines
+                if baseline.measured_us is not None
+            ]
+            entries += [
+                (document.runs.title_of(each), Reference("run", each.id))
+                for each in document.runs.visible
+                if each.id != shown or document.comparison.reference == Reference("run", each.id)
+            ]
+        self.reference.clear()
+        for label, reference in entries:
+            self.reference.addItem(f"Against: {label}", (reference.kind, reference.name))
+            if document is not None and reference == document.comparison.reference:
+                self.reference.setCurrentIndex(self.reference.count() - 1)
+        self.reference.setEnabled(self.reference.count() > 1)
+
+    # -- acting ------------------------------------------------------------------------
+
+    def _reference_chosen(self) -> None:
+        if self._page is not None:
+            kind, name = self.reference.currentData()
+            self._page.document.comparison.set_reference(Reference(kind, name))
+
+
+def _settings_text(page: DocumentWindow | None) -> str:
+    """Return what the next run takes, in short: ``auto threads, 10 min``."""
+    if page is None:
+        return "Settings"
+    settings = page.panels.run_settings
+    threads, budget_s = settings.threads.value(), settings.budget.value()
+    return f"{counted(threads, 'thread') if threads else 'auto threads'}, {duration_text(budget_s)}"
+
+
+LIST_KEYS = (Qt.Key.Key_Down, Qt.Key.Key_Up, Qt.Key.Key_Return, Qt.Key.Key_Enter)
+GESTURES = {
+    "Wheel": "Zoom at the pointer; with Shift scroll sideways; with two fingers pan",
+    "Drag": "Pan",
+    "Shift+drag": "Select what the rectangle touches",
+    "Ctrl+drag": "Zoom to an area",
+    "Shift+click": "Add to the selection",
+    "Double click": "Open a collapsed group, or select the partition",
+    "Arrows": "Walk along edges",
+    "Enter, Backspace": "Into a group, out of it",
+}
+"""What mouse and keys do in the graph; the list ends with it."""
+
+
+class CommandPalette(QDialog):
+    """A list of actions that narrows while the user types: every word must occur."""
+
+    def __init__(self, actions: dict[str, QAction], parent: QWidget) -> None:
+        super().__init__(parent, Qt.WindowType.Popup)
+        self.setObjectName("commandPalette")
+        self.actions_by_id = actions
+        self.text = QLineEdit(placeholderText="What do you want to do?")
+        named(self.text, "paletteText", "Command")
+        self.list = named(QListWidget(), "paletteList", "Actions, keys and gestures")
+        self.list.setUniformItemSizes(True)
+        self.list.setFocusPolicy(Qt.FocusPolicy.NoFocus)
+        lay_out(QVBoxLayout(self), self.text, self.list, edge=1)
+        self.text.textChanged.connect(self.refresh)
+        self.text.installEventFilter(self)
+        self.list.itemActivated.connect(self.choose)
+        self.list.itemClicked.connect(self.choose)
+        self.resize(560, 420)
+        self.refresh()
+
+    def open_over(self, window: QWidget) -> None:
+        """Show every action over a window."""
+        self.text.clear()
+        self.refresh()
+        corner = window.mapToGlobal(window.rect().topLeft())
+        self.move(corner.x() + (window.width() - self.width()) // 2, corner.y() + 90)
+        self.show()
+        self.text.setFocus()
+
+    def refresh(self) -> None:
+        """List the actions that fit the text; those whose title begins with it come first."""
+        self.list.clear()
+        query = self.text.text().lower()
+        specs = [spec for spec in ACTIONS if spec.id != "palette"]
+        for spec in sorted(specs, key=lambda spec: not spec.title.lower().startswith(query)):
+            menus = filter(None, [MENU_OF[spec.id], spec.submenu])
+            text = f"{' › '.join(menus)}: {spec.title.rstrip('…')}"
+            self._list(text, ", ".join(spec.keys), self.actions_by_id[spec.id])
+        for keys, what in GESTURES.items():
+            self._list(f"In the graph: {what}", keys, None)
+        for row in reversed(range(self.list.count())):
+            if self.list.item(row).flags():
+                self.list.setCurrentRow(row)
+
+    def _list(self, text: str, keys: str, action: QAction | None) -> None:
+        if not all(word in text.lower() for word in self.text.text().lower().split()):
+            return
+        item = QListWidgetItem(f"{text}    {keys}".rstrip())
+        item.setData(Qt.ItemDataRole.UserRole, action)
+        item.setToolTip(action.toolTip() if action is not None else "")
+        if action is None or not action.isEnabled():
+            item.setFlags(Qt.ItemFlag.NoItemFlags)
+        self.list.addItem(item)
+
+    def eventFilter(self, watched: QObject, event: QEvent) -> bool:
+        """Give the list the arrow keys and Enter while the text has the focus."""
+        pressed = event.key() if isinstance(event, QKeyEvent) else None
+        if pressed in LIST_KEYS and event.type() == QEvent.Type.KeyPress:
+            return QApplication.sendEvent(self.list, event)
+        return super().eventFilter(watched, event)
+
+    def choose(self, item: QListWidgetItem) -> None:
+        """Carries out an action that can be carried out now."""
+        if item.flags():
+            self.hide()
+            item.data(Qt.ItemDataRole.UserRole).trigger()

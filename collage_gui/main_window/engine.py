@@ -124,7 +124,7 @@ class Engine(QObject):
         progress = (page.document.execution.progress for page in pages)
         measuring = next((p.now for p in progress if p is not None), "")
         for page in pages:
-            page.document.log.add("error", f"{reason[:1].upper()}{reason[1:]}.")
+            page.document.requests.logged.emit("error", f"{reason[:1].upper()}{reason[1:]}.")
             if page.document.is_open:
                 page.document.engine_lost()
             else:
@@ -144,7 +144,7 @@ class Engine(QObject):
 
     def _logged(self, text: str) -> None:
         for page in self._documents.pages:
-            page.document.log.add("engine", text)
+            page.document.requests.logged.emit("engine", text)
 
     def _notified(self, method: str, params: Any) -> None:
         if method == "probing" and not self.states:

@@ -27,14 +27,11 @@ from collage_engine import __version__
 from collage_engine.support.text import counted
 from collage_gui import recovery
 from collage_gui.actions import ACTIONS
-from collage_gui.banner import Banner
-from collage_gui.command_palette import CommandPalette
 from collage_gui.engine_client import Connection, EngineClient
-from collage_gui.main_window.action_set import ActionSet, Menus
+from collage_gui.main_window.action_set import ActionSet, CommandPalette, Menus, Toolbar
 from collage_gui.main_window.documents import Documents
 from collage_gui.main_window.engine import Engine
-from collage_gui.main_window.toolbar import Toolbar
-from collage_gui.messages import Messages
+from collage_gui.messages import Banner, Messages
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import RecoveryCopies
 from collage_gui.theme import Theme

@@ -13,7 +13,6 @@ from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import NAMED, counted
-from collage_engine.wording.alternatives import status_text
 from collage_engine.wording.amounts import DASH, time_text
 from collage_engine.wording.figures import isolated_us, partition_us, price_known
 from collage_engine.wording.sentences import (
@@ -22,6 +21,7 @@ from collage_engine.wording.sentences import (
     EXPECTED,
     ISOLATED,
     LAST_RUN,
+    status_text,
 )
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document

@@ -19,8 +19,7 @@ from collage_engine.wording.figures import (
     partition_sum_us,
     partition_us,
 )
-from collage_engine.wording.layers import by_layer, outside_us
-from collage_engine.wording.partition_figures import PartitionFigures, partition_figures
+from collage_engine.wording.layers import PartitionFigures, by_layer, outside_us, partition_figures
 from collage_engine.wording.sentences import (
     ABOUT_EXPECTED,
 )
@@ -74,7 +73,7 @@ class PartitionsPanel(QWidget):
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
         self.columns = self.table.column_button()
         self.columns.setObjectName("partitionsColumns")
-        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.table.select_nodes(lambda row: row.nodes, document.selection.select)
         self.summary = text_label(look="quiet")
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)
         self.filter = filter_field("partitionsFilter", "Filter partitions", self.model.set_filter)
@@ -152,11 +151,6 @@ class PartitionsPanel(QWidget):
         self.table.setVisible(shown is not None)
         self._show_selection()
 
-    def _picked(self) -> None:
-        nodes = [n for row in self.table.chosen() for n in row.nodes]
-        if nodes:
-            self.document.selection.select(nodes)
-
     def _show_selection(self) -> None:
         """Mark the partitions that the selection touches, without selecting in turn."""
         selection = self.table.selectionModel()
@@ -196,13 +190,14 @@ def _precision_tip(row: Partition) -> str:
 
 def _expected_text(placement: Placement) -> str:
     """Return ``17.6 µs expected: 16.6 µs in the partitions, 0.974 µs converting 1 value``."""
-    total_us = partition_sum_us(placement)
-    if placement.estimated_us is None or total_us is None:
+    total_us, us = partition_sum_us(placement), placement.estimated_us
+    if us is None or total_us is None:
         return partition_sum_text(placement)
-    several = len(placement.partitions) > 1
-    parts = [f"{time_text(total_us)} in the partitions"] if several else []
+    parts = [f"{time_text(total_us)} in the partitions"]
     if placement.conversions:
-        us = sum(conversion.us for conversion in placement.conversions if conversion.us is not None)
-        parts.append(f"{time_text(us)} converting {counted(len(placement.conversions), 'value')}")
-    expected = f"{time_text(placement.estimated_us)} expected"
-    return f"{expected}: {', '.join(parts)}" if parts else expected
+        spent_us = sum(each.us for each in placement.conversions if each.us is not None)
+        values = counted(len(placement.conversions), "value")
+        parts.append(f"{time_text(spent_us)} converting {values}")
+    elif time_text(total_us) == time_text(us):
+        return f"{time_text(us)} expected"
+    return f"{time_text(us)} expected: {', '.join(parts)}"

@@ -44,7 +44,7 @@ class PinsPanel(QWidget):
             ]
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)
-        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.table.select_nodes(lambda row: row[1].nodes, document.selection.select)
         self.empty = text_label(
             "There are no pins. Select nodes and press P to demand a toolchain for them, or "
             "Shift+P to forbid one. A search then says what each pin costs, or why it is "
@@ -123,11 +123,6 @@ class PinsPanel(QWidget):
                 text += f" ({price_of_pin(document, priced[0])})"
         self.summary.setText(text)
         self.free.setEnabled(has)
-
-    def _picked(self) -> None:
-        nodes = [n for _, pin, _ in self.table.chosen() for n in pin.nodes]
-        if nodes:
-            self.document.selection.select(nodes)
 
     def free_chosen(self) -> None:
         """Frees the chosen pins; without a choice, those on the selected nodes."""

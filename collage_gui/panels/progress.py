@@ -21,7 +21,7 @@ from collage_engine.wording.amounts import duration_text
 from collage_engine.wording.figures import latency_text, toolchains_text
 from collage_engine.wording.sentences import STAGE_TITLES
 from collage_gui.document.document import Document
-from collage_gui.messages import DocumentLog
+from collage_gui.engine_client import EngineRequests
 from collage_gui.theme import FLOW_MS, KEPT, UNIT, Theme
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, letters_px, named, plain_tip
 
@@ -29,7 +29,7 @@ from collage_gui.widgets import ElidedLabel, action_button, lay_out, letters_px,
 class LogPanel(QPlainTextEdit):
     """Shows a document's log, and follows its end."""
 
-    def __init__(self, log: DocumentLog, theme: Theme) -> None:
+    def __init__(self, requests: EngineRequests, theme: Theme) -> None:
         super().__init__()
         self.theme = theme
         self.setObjectName("logPanel")
@@ -40,7 +40,7 @@ class LogPanel(QPlainTextEdit):
         self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
         theme.changed.connect(lambda: self.setFont(theme.mono()))
-        log.added.connect(self.add)
+        requests.logged.connect(self.add)
 
     def sizeHint(self) -> QSize:
         """Return the size of a terminal, of 80 × 24 letters."""

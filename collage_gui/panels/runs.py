@@ -1,12 +1,14 @@
-"""Shows runs and baselines as bars, the name and note of a run, and pages about it."""
+"""Shows how fast the shown placement is, runs and baselines as bars, and pages about a run."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
-from PySide6.QtCore import QPoint
+from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction
 from PySide6.QtWidgets import (
+    QFrame,
     QHBoxLayout,
     QLineEdit,
     QScrollArea,
@@ -19,21 +21,34 @@ from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import time_text
-from collage_engine.wording.figures import (
-    drift_text,
-    latency_us,
-    was_wanted_quickly,
-    winner_title,
+from collage_engine.wording import figures
+from collage_engine.wording.amounts import DASH, moment_text, signed_time, time_text
+from collage_engine.wording.facts import (
+    Fact,
+    accuracy_facts,
+    changed_facts,
+    limit_facts,
+    pin_facts,
+    placement_facts,
+    run_facts,
 )
-from collage_engine.wording.titles import baseline_title
+from collage_engine.wording.sentences import RUN_GOES_ON
+from collage_engine.wording.titles import baseline_title, toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import NEUTRAL, Bar, BarChart
-from collage_gui.panels.run_headline import detail, remark
-from collage_gui.panels.run_pages import AllRunsPage, ChangesPage, FactsPage
 from collage_gui.panels.shapes import ShapesPage
+from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
-from collage_gui.widgets import SideWindow, lay_out, named, push_button, text_label
+from collage_gui.widgets import (
+    ElidedLabel,
+    SideWindow,
+    action_button,
+    lay_out,
+    named,
+    push_button,
+    text_label,
+    tool_button,
+)
 
 TIED_WITH_EXPORTED = "tied with what is exported"
 EXPORTED = "exported"
@@ -41,11 +56,7 @@ EXPORTED = "exported"
 
 def against_text(document: Document) -> str:
     """Return what the figures beside the bars are against; empty where there is nothing."""
-    baseline, (name, us) = (
-        document.comparison.reference_baseline(),
-        document.comparison.reference_time(),
-    )
-    name = name if baseline is None else baseline_title(baseline)
+    name, us = document.comparison.reference_time()
     return "" if us is None else f"Per cent: against {name} ({time_text(us)})"
 
 
@@ -77,13 +88,13 @@ def _shown_bars(document: Document) -> list[Bar]:
         return []
     title = "Now (expected)" if shown.estimated else shown.title
     note = ", ".join(_against(document, shown.placement))
-    return [Bar(title, latency_us(shown.placement), strong=True, note=note)]
+    return [Bar(title, figures.latency_us(shown.placement), strong=True, note=note)]
 
 
 def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
     """Return the bar of a placement, with its whisker."""
     low, high = placement.spread_us or (None, None)
-    return Bar(label, latency_us(placement), low, high, note=note, key=key, strong=strong)
+    return Bar(label, figures.latency_us(placement), low, high, note=note, key=key, strong=strong)
 
 
 def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
@@ -97,11 +108,13 @@ def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
             continue
         # The figure first: a narrow panel cuts the end.
         notes = _against(document, placement)
-        notes += [winner_title(run)] if run.winner != "collage" else []
+        notes += [figures.winner_title(run)] if run.winner != "collage" else []
         notes += ["expected"] if placement.measured_us is None else []
         if shown is not None and run is not shown:
             same = run.threads == shown.threads
-            notes += [drift_text(run, shown, "") if same else counted(run.threads, "thread")]
+            notes += [
+                figures.drift_text(run, shown, "") if same else counted(run.threads, "thread")
+            ]
         note, strong = ", ".join(filter(None, notes)), run.id == current
         title = document.runs.title_of(run)
         bars.append(_bar_of(placement, title, f"run:{run.id}", note, strong))
@@ -129,7 +142,7 @@ def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:
         return []
     bars = []
     # A quick confirmation says once that it times few of them, and not beside each.
-    quick = was_wanted_quickly(run)
+    quick = figures.was_wanted_quickly(run)
     shown = [b for b in run.baselines if b.measured_us is not None or not quick]
     # What the run exports has the bar of the run, unless it takes another time where users run it.
     ours = run.placement.measured_us if run.placement is not None else None
@@ -292,3 +305,299 @@ class RunsPanel(QWidget):
             left = self.document.runs.visible
             if left:
                 self.document.runs.show(left[-1].id)
+
+
+ABOUT_AGAINST = (
+    "Compared in the rounds of a run that timed both placements: a quick confirmation times that "
+    "of the run before again. The machine has another speed in other runs."
+)
+ABOUT_DRIFT = (
+    "How much slower the baselines were than in the shown run: the median over those that both "
+    "runs timed. It is the machine's doing, not the placement's."
+)
+
+
+class AllRunsPage(QWidget):
+    """A table of the runs; the shown run is what the others are compared with."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.model = RowsModel(
+            [
+                Column("Run", document.runs.title_of, width=120),
+                Column("Latency", lambda r: figures.latency_us(r.placement), "time"),
+                Column("Against shown", self._against, about=ABOUT_AGAINST, width=110),
+                Column("Drift", self._drift, "percent", ABOUT_DRIFT),
+                Column("Expected", lambda r: r.placement and r.placement.estimated_us, "time"),
+                Column(
+                    "Partitions", lambda r: r.placement and len(r.placement.partitions), "number"
+                ),
+                Column("Exported", figures.winner_title, width=140),
+                Column("Threads", lambda r: r.threads, "number"),
+                Column("Started", lambda r: moment_text(r.started_at), width=170),
+                Column("Note", lambda r: r.note, width=160),
+            ]
+        )
+        self.model.bold = lambda r: r is document.runs.shown_or_last()
+        self.table = Table(self.model, "allRunsTable", "All runs", theme)
+        shown = self.table.doubleClicked
+        shown.connect(lambda index: document.runs.show(self.model.row(index).id))
+        hint = text_label("Each run against the shown one. A double click shows a run.", "quiet")
+        lay_out(QVBoxLayout(self), hint, (self.table, 1), edge=1)
+
+    def refresh(self) -> None:
+        """Show the runs as they are now."""
+        self.model.set_rows(self.document.runs.visible)
+
+    def _other(self, run: Run) -> Run | None:
+        """Return the run that a run is compared with; None for the shown run itself."""
+        shown = self.document.runs.shown_or_last()
+        return None if shown is None or shown is run else shown
+
+    def _against(self, run: Run) -> str:
+        """Return by how much a run is slower where one run has timed both, or why not."""
+        other = self._other(run)
+        if other is None:
+            return ""
+        delta = figures.difference(run.placement, run, other.placement, other)
+        return delta.text if delta is not None else DASH
+
+    def _drift(self, run: Run) -> float | None:
+        other = self._other(run)
+        drift = figures.baseline_drift(run, other) if other is not None else None
+        return None if drift is None else 100 * drift
+
+
+class ChangesPage(QWidget):
+    """The page with what to compare with, and the nodes that moved to another toolchain since."""
+
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
+        super().__init__()
+        self.document = document
+        in_graph = action_button(actions["colour_changes"], "Show in graph", "showChanges")
+        self.note = text_label(look="quiet")
+        self.model = RowsModel(
+            [
+                Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
+                Column("Change", lambda r: r.change, width=80),
+                toolchain_column("Before", lambda r: r.before),
+                toolchain_column("After", lambda r: r.after),
+                Column("Difference", lambda r: r.delta_us, "signed-time"),
+            ]
+        )
+        self.table = Table(self.model, "changesTable", "Changed nodes", theme)
+        self.table.select_nodes(lambda row: [row.node], document.selection.select)
+
+        button = (in_graph, 0, Qt.AlignmentFlag.AlignTop)
+        head = lay_out(QHBoxLayout(), (self.note, 1), button)
+        lay_out(QVBoxLayout(self), head, (self.table, 1), None, edge=1)
+
+    def refresh(self) -> None:
+        """Show what differs from the reference."""
+        comparison = self.document.comparison.result
+        rows = [] if comparison is None else [n for n in comparison.nodes if n.change != "same"]
+        self.model.set_rows(rows)
+        self.note.setText(self._note())
+        self.table.setVisible(comparison is not None)
+
+    def _note(self) -> str:
+        comparison = self.document.comparison.result
+        if comparison is not None:
+            counts = Counter(node.change for node in comparison.nodes)
+            per = ", ".join(
+                f"{toolchain_title(t)} {a} → {b}" for t, (a, b) in comparison.by_toolchain.items()
+            )
+            before = self.document.comparison.reference_time()[0]
+            is_measured = comparison.delta_us is not None
+            us = f"{signed_time(comparison.delta_us)}, " if is_measured else ""
+            return (
+                f"Against {before}: {counts['moved']} moved, {counts['regrouped']} regrouped, "
+                f"{counts['same']} same · {us}{comparison.against} · partitions: {per}"
+            )
+        if self.document.comparison.reference.kind == "run":
+            return "Show another run to compare it with this one."
+        return (
+            "Choose a run in “Against” in the toolbar, to see which nodes moved between toolchains."
+        )
+
+    def _node_name(self, node: int) -> str:
+        graph = self.document.operators
+        return graph.name(node) if node < graph.count else DASH
+
+
+NONE = "No facts are known of this placement: a run tells those of what it exports."
+
+
+class FactsPage(QWidget):
+    """Lists limits, pins, accuracy, memory, formats and tuning; differences are bold."""
+
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__()
+        self.document = document
+        self.setObjectName("factsPage")
+        self.model = RowsModel(
+            [
+                Column("Subject", lambda r: r[0].group, width=88),
+                Column("Fact", lambda r: r[0].name, width=240),
+                Column("Here", lambda r: r[2] or DASH, tip=_tip, width=190),
+                Column("In the run compared with", lambda r: r[1], tip=_tip, optional=True),
+            ]
+        )
+        self.table = Table(self.model, "factsTable", "Facts of the run", theme)
+        self.table.setSizeAdjustPolicy(Table.SizeAdjustPolicy.AdjustToContents)
+        self.none = text_label(NONE, "quiet")
+        lay_out(QVBoxLayout(self), self.none, (self.table, 1))
+
+    def show_facts(self, run: Run | None) -> None:
+        """Show the facts of a run, or of a search when the shown placement comes from one."""
+        document = self.document
+        shown = document.placement.shown
+        other: Run | None = None
+        if shown is not None and shown.run is None:
+            facts = [*limit_facts(document.execution.limits), *pin_facts(document.pins.verdicts)]
+            facts += placement_facts(shown.placement)
+        else:
+            facts = run_facts(run) if run is not None else []
+            if run is not None and document.comparison.reference.kind == "run":
+                other = document.runs.find(document.comparison.reference.name)
+                other = None if other is run else other
+        before = run_facts(other) if other is not None else []
+        self.model.bold = lambda row: other is not None and row[1] != (row[2] or DASH)
+        self.model.set_rows(
+            [
+                (fact, (then or DASH) if other is not None else None, now)
+                for fact, then, now in changed_facts(before, facts)
+            ]
+        )
+        self.none.setVisible(not facts)
+        self.table.setVisible(bool(facts))
+
+
+def _tip(row: tuple[Fact, str | None, str]) -> str:
+    return row[0].tip or row[2]
+
+
+def headline(document: Document) -> str:
+    """Return latency and gain as a text: ``441 µs measured · 12 % faster than TVM only (…)``."""
+    if document.placement.shown is None:
+        return ""
+    placement = document.placement.shown.placement
+    comparison, run = document.comparison, document.runs.shown_or_last()
+    if run is not None and run.of_profile:
+        return figures.verdict_sentence(run)
+    if comparison.reference.kind == "best":
+        return figures.answer_text(
+            placement, run, [each for each in document.runs.visible if each is not run]
+        )
+    (name, _), delta = comparison.reference_time(), comparison.difference()
+    if delta is None or comparison.is_itself():
+        return figures.latency_text(placement)
+    other = f"{name} ({time_text(delta.other_us)})"
+    return f"{figures.latency_text(placement)} · {figures.speed_text(delta, other)}"
+
+
+def detail(document: Document, run: Run | None) -> str:
+    """Return partitions, estimate, winner, lower bound, accuracy, what is missing, limits."""
+    shown = document.placement.shown
+    if shown is None:
+        return (
+            "A run measures the candidates, searches for the fastest placement and confirms it end "
+            "to end against every baseline."
+        )
+    parts = [
+        shown.title,
+        figures.toolchains_text(shown.placement),
+        figures.partition_sum_text(shown.placement),
+    ]
+    if shown.placement.measured_us is not None:
+        parts.append(figures.estimate_text(shown.placement))
+    if run is not None and shown.run == run.id:
+        parts += _run_texts(document, run)
+    return " · ".join(filter(None, parts))
+
+
+def _run_texts(document: Document, run: Run) -> list[str]:
+    if run is document.runs.provisional or run.of_profile:
+        return []
+    parts = []
+    if run.winner != "collage":
+        parts.append(f"{figures.winner_title(run)} is exported")
+    parts.append(figures.bound_text(run))
+    if run.accuracy is not None:
+        parts += [f"{fact.name} {fact.value}" for fact in accuracy_facts(run)]
+    parts += [limit.reason or limit.text for limit in run.limits]
+    reference = document.comparison.reference
+    other = document.runs.find(reference.name) if reference.kind == "run" else None
+    if other is not None and other is not run:
+        parts.append(figures.drift_text(run, other, document.runs.title_of(other)))
+    return parts
+
+
+def remark(document: Document, run: Run | None) -> str:
+    """Return what a reader must know of a run's figures: too few measured, or no mix."""
+    shown = document.placement.shown
+    if run is None or shown is None or shown.run != run.id:
+        return ""
+    if run is document.runs.provisional:
+        return (
+            RUN_GOES_ON
+            if run.provisional
+            else (
+                "The run was cancelled. This is the best placement that it had found: it was timed "
+                "once and is not kept in the session."
+            )
+        )
+    sentences = [*figures.ending_sentences(run), figures.why_not_found(run)]
+    return " ".join(filter(None, sentences))
+
+
+AGAIN = "confirm_quickly"
+"""The action that measures again, where measurements do not decide."""
+BUTTONS = {
+    "try_here": "Try it here",
+    AGAIN: "Measure again",
+    "save": "Save",
+    "artifact": "Export",
+    "split": "Compare",
+}
+"""The actions that belong to an answer, by id, with what their buttons are called there."""
+
+
+class AnswerLine(QFrame):
+    """One line, which stands there before there is an answer: the graph must not move for it."""
+
+    def __init__(self, document: Document, actions: Mapping[str, QAction]) -> None:
+        """Listen to what is shown.
+
+        Args:
+            document: The document.
+            actions: The main window's actions by id.
+        """
+        super().__init__()
+        self._document = document
+        self.setObjectName("answerLine")
+        self.text = named(ElidedLabel("heading"), "answer")
+        self.buttons = {
+            name: action_button(actions[name], title, f"{name}Answer", tool_button)
+            for name, title in BUTTONS.items()
+        }
+        parts = ((self.text, 1), *self.buttons.values())
+        lay_out(QHBoxLayout(self), *parts, edge=1)
+        comparison = document.comparison
+        for changed in (
+            document.placement.changed,
+            document.runs.changed,
+            comparison.reference_changed,
+            comparison.changed,
+            document.execution.running_changed,
+        ):
+            changed.connect(self.refresh)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Show the latency of what is shown now."""
+        running = self._document.execution.running
+        unknown = "No placement is timed yet" if running else "Run to see how fast the model can be"
+        self.text.setText(headline(self._document) or unknown)
+        self.buttons[AGAIN].setVisible(not self._document.comparison.is_decided())

@@ -9,7 +9,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.several_runs import sharing_sentences
+from collage_engine.wording.latencies import sharing_sentences
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import Column, RowsModel, Table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -441,6 +441,18 @@ class Table(QTableView):
         others = sum(self.columnWidth(at) for at in range(len(columns)) if at != wide)
         left = self.viewport().width() - others
         self.setColumnWidth(wide, max(self.theme.scaled(columns[wide].width), left))
+
+    def select_nodes(
+        self, nodes_of: Callable[[Any], Iterable[int]], select: Callable[[list[int]], None]
+    ) -> None:
+        """Have the nodes of the rows that are chosen from now on selected, if there are any."""
+
+        def changed() -> None:
+            nodes = [node for row in self.chosen() for node in nodes_of(row)]
+            if nodes:
+                select(nodes)
+
+        self.selectionModel().selectionChanged.connect(changed)
 
     def chosen(self) -> list[Any]:
         """Return the chosen rows, from the top."""

@@ -70,7 +70,7 @@ class TimelinePanel(QWidget):
         )
         self.table = Table(self.parts, "leftToWin", "Parts that cost most", theme)
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
-        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.table.select_nodes(lambda row: row.layer.nodes, self._picked)
         self._stage = QWidget()
         lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
         head = lay_out(QHBoxLayout(), (self.summary, 1), self.fold, self.compare, fit)
@@ -82,7 +82,7 @@ class TimelinePanel(QWidget):
         split.setChildrenCollapsible(False)
         split.addWidget(left)
         split.addWidget(right)
-        split.setSizes([2000, 1000])  # shares of any width
+        split.setSizes([3000, 2000])  # shares of any width
         lay_out(QVBoxLayout(self), split, edge=0)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
@@ -234,11 +234,9 @@ class TimelinePanel(QWidget):
                 return bar.title
         return self.document.operators.label_with_name(row.layer.nodes)
 
-    def _picked(self) -> None:
-        nodes = [n for row in self.table.chosen() for n in row.layer.nodes]
-        if nodes:
-            self.document.selection.select(nodes)
-            self.go_to(nodes[0])
+    def _picked(self, nodes: list[int]) -> None:
+        self.document.selection.select(nodes)
+        self.go_to(nodes[0])
 
     def _show_selection(self) -> None:
         selected = self.document.selection.operators

@@ -23,11 +23,11 @@ HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
     sys.path.insert(0, str(HERE))
 
-from collage_gui.banner import Banner
 from collage_gui.document_window.window import DocumentWindow
 from collage_gui.engine_client import Connection
 from collage_gui.main_window.window import MainWindow
-from collage_gui.panels.toolchain_list import ToolchainList
+from collage_gui.messages import Banner
+from collage_gui.panels.run_settings import ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.theme import Theme
 

@@ -6,8 +6,8 @@ from PySide6.QtCore import Qt, QUrl
 from PySide6.QtTest import QAbstractItemModelTester
 from PySide6.QtWidgets import QWidget
 
-from collage_engine.wording.alternatives import status_text
 from collage_engine.wording.amounts import DASH
+from collage_engine.wording.sentences import status_text
 from collage_gui.panels.candidates import PRICE_COLUMN
 from collage_gui.panels.tables import Column, RowsModel
 

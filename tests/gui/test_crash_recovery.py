@@ -180,7 +180,7 @@ def test_themes_and_text_sizes_change_the_window(drive) -> None:
 
 
 def test_text_stands_out_from_its_background_in_every_theme() -> None:
-    from collage_gui.theme import CONTRAST, DARK, LIGHT
+    from collage_engine.drawing.palette import CONTRAST, DARK, LIGHT
 
     def luminance(colour: str) -> float:
         parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
@@ -204,7 +204,7 @@ def test_text_stands_out_from_its_background_in_every_theme() -> None:
 
 def test_every_action_is_in_a_menu_and_with_its_keys_in_the_palette(opened) -> None:
     from collage_gui.actions import ACTIONS
-    from collage_gui.command_palette import GESTURES
+    from collage_gui.main_window.action_set import GESTURES
 
     d, page = opened
     in_menus = set()

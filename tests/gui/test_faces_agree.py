@@ -24,7 +24,7 @@ from collage_engine.wording import figures
 from collage_engine.wording.amounts import bytes_text, gain_text, signed_time, time_text
 from collage_engine.wording.figures import winner_title
 from collage_engine.wording.latencies import latency_rows
-from collage_gui.document.comparison import Reference
+from collage_gui.document.runs import Reference
 from tests.support.recorded import recorded
 
 MIX_US = 33.0

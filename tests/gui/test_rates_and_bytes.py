@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collage_engine.wording.partition_figures import partition_figures
+from collage_engine.wording.layers import partition_figures
 
 
 def _ask_for_columns(page, *titles: str) -> None:

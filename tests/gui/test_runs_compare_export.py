@@ -15,11 +15,10 @@ from PySide6.QtWidgets import QFileDialog
 from collage_engine.records.placement import LayerTime
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import latency_text, winner_title
-from collage_gui.document.comparison import Reference
-from collage_gui.document_window.files import new_name
+from collage_gui.document.runs import Reference
+from collage_gui.document_window.export_controller import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
-from collage_gui.panels.run_headline import AGAIN
-from collage_gui.panels.runs import run_bars
+from collage_gui.panels.runs import AGAIN, run_bars
 from tests.gui.conftest import check
 from tests.support.recorded import recorded
 
@@ -231,7 +230,7 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(placed) -> None:
     assert page.document.comparison.reference == Reference("baseline", "tvm")
     run = page.document.runs.visible[0]
     tvm = next(b.measured_us for b in run.baselines if b.name == "tvm")
-    assert page.document.comparison.reference_time() == ("tvm", tvm)
+    assert page.document.comparison.reference_time() == ("TVM only", tvm)
     assert f"% faster than TVM only ({time_text(tvm)})" in page.answer.text.text()
     shown = page.document.placement.shown
     page.panels.runs.chart.chosen.emit(

@@ -7,7 +7,7 @@ from PySide6.QtCore import QPointF
 
 from collage_engine.records.placement import Baseline, baseline_placement
 from collage_engine.wording.amounts import time_text
-from collage_gui.document.comparison import Reference
+from collage_gui.document.runs import Reference
 
 
 def compared(drive):

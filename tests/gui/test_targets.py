@@ -7,8 +7,7 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
-from collage_gui.panels.run_settings import PrecisionChoice
-from collage_gui.panels.toolchain_list import ToolchainList
+from collage_gui.panels.run_settings import PrecisionChoice, ToolchainList
 from collage_gui.preferences import Preferences
 from collage_gui.welcome import WelcomePage
 from tests.gui.conftest import check

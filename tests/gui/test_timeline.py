@@ -14,8 +14,8 @@ from collage_engine.drawing.groups import Group
 from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
 from collage_engine.wording.titles import toolchain_title
-from collage_gui.document.comparison import Reference
 from collage_gui.document.pin_prices import price_of_pin
+from collage_gui.document.runs import Reference
 
 
 @pytest.fixture

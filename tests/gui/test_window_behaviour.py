@@ -9,8 +9,8 @@ from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
 from collage_engine.records.event import Progress, Stage
-from collage_gui.command_palette import CommandPalette
 from collage_gui.document_window.window import PANELS_KEY
+from collage_gui.main_window.action_set import CommandPalette
 from collage_gui.main_window.documents import closing_sentence
 from collage_gui.widgets import show_words
 
@@ -274,7 +274,7 @@ def test_the_log_goes_on_after_its_window_was_closed(opened) -> None:
     _, page = opened
     page.show_log()
     page.log_window.close()
-    page.document.log.add("info", "a later line")
+    page.document.requests.logged.emit("info", "a later line")
     page.show_log()
     assert "a later line" in page.panels.log.toPlainText()
 

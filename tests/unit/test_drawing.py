@@ -23,9 +23,8 @@ from collage_engine.drawing.groups import (
 )
 from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from collage_engine.drawing.operators import operator_graph
-from collage_engine.drawing.scene import Scene, outlines, placement_scene
+from collage_engine.drawing.scene import Scene, outlines, placement_scene, transitions
 from collage_engine.drawing.svg import placement_svg
-from collage_engine.drawing.transitions import transitions
 from collage_engine.model.draft import module_scope
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion, Partition, Placement

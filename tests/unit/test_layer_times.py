@@ -10,13 +10,13 @@ from collage_engine.machine.clocks import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord, Cost
-from collage_engine.records.placement import LayerTime, Placement
+from collage_engine.records.placement import Baseline, LayerTime, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
 from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.layers import by_layer, folded, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
-from tests.support.runs import partition
+from tests.support.runs import partition, run_record
 
 DIGEST = "0123456789abcdef"
 
@@ -203,7 +203,8 @@ def test_what_costs_most_is_listed_with_what_others_are_known_to_take():
         candidate("openvino", None, 3),
         candidate("openvino", 1.0, 0, 1),
     ]
-    found = [(one.layer.nodes, one.us, one.won_us) for one in left_to_win(profiled(), known)]
+    parts = left_to_win(profiled(), {each.id: each for each in known}, None, 4)
+    found = [(one.layer.nodes, one.us, one.won_us) for one in parts]
     assert found == [((2,), 12.0, 4.0), ((0,), 10.0, 0.0), ((3,), 5.0, None), ((1,), 4.0, None)]
 
 
@@ -212,8 +213,17 @@ def test_a_layer_that_took_nothing_in_whole_microseconds_promises_no_gain():
         LayerTime(name=str(k), us=us, partition=0, operators=(k,))
         for k, us in enumerate((3.0, 0.0, 0.0, 4.0))
     ]
-    first = placement().partitions[0]
-    whole = msgspec.structs.replace(first, toolchain="openvino", nodes=(0, 1, 2, 3))
-    other = msgspec.structs.replace(placement(*timed), partitions=(whole,))
-    won = {one.layer.nodes: one.won_us for one in left_to_win(profiled(), [], [other])}
+    whole = CandidateRecord(
+        id="whole", instance=ToolchainInstance(toolchain="openvino"), nodes=(0, 1, 2, 3), label=""
+    )
+    alone = Baseline(
+        name="openvino",
+        kind="whole-model",
+        measured_us=42.0,
+        candidates=(whole.id,),
+        layers=tuple(timed),
+    )
+    run = run_record(placement=profiled(), baselines=[alone])
+    parts = left_to_win(profiled(), {whole.id: whole}, run, 4)
+    won = {one.layer.nodes: one.won_us for one in parts}
     assert won == {(0,): 7.0, (3,): 1.0, (1,): None, (2,): None}

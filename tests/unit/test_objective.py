@@ -21,7 +21,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ArtifactError, ToolchainError
 from collage_engine.timing.protocol import percentile
 from collage_engine.trials.runner import confirming_settings, trial_settings
-from collage_engine.wording.several_runs import deployment_cells, objective_sentences
+from collage_engine.wording.latencies import deployment_cells, objective_sentences
 from tests.support.runs import run_record
 
 

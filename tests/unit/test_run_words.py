@@ -17,7 +17,14 @@ import pytest
 from collage_engine.cli.print_run import print_run
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import LimitVerdict, PinVerdict
-from collage_engine.records.placement import Baseline, MemorySeen, MemoryUse, Placement, Run
+from collage_engine.records.placement import (
+    Baseline,
+    LayerTime,
+    MemorySeen,
+    MemoryUse,
+    Placement,
+    Run,
+)
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.run_document import tied_with_winner
 from collage_engine.support.errors import UsageError
@@ -40,7 +47,7 @@ from collage_engine.wording.figures import (
     verdict_sentence,
 )
 from collage_engine.wording.latencies import latency_rows
-from collage_engine.wording.partition_figures import partition_figures
+from collage_engine.wording.layers import partition_figures
 from collage_engine.wording.sentences import NO_TURN
 from collage_engine.wording.titles import baseline_title, toolchain_title
 from tests.support.graphs import GraphBuilder, operator, record_of
@@ -257,7 +264,9 @@ def network() -> GraphRecord:
 
 def test_rates_are_by_the_time_of_the_last_run_and_bytes_by_the_types_of_values() -> None:
     placement = Placement(
-        partitions=(part("p0", (0, 1), 4.0, 2.0), part("p1", (2,), None)), estimated_us=None
+        partitions=(part("p0", (0, 1), 4.0, 2.0), part("p1", (2,), None)),
+        estimated_us=None,
+        layers=(LayerTime(name="matmul", us=2.0, partition=0, operators=(0, 1)),),
     )
     # Two products: 2·20·10 and 2·10·20 operations; inputs 40, weights 2·800, output 40 bytes.
     first, second = partition_figures(network(), placement)

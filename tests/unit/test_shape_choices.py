@@ -25,7 +25,7 @@ from collage_engine.records.shapes import (
     listed,
 )
 from collage_engine.support.errors import ModelError, UsageError
-from collage_engine.wording.several_runs import shape_cells, sharing_sentences
+from collage_engine.wording.latencies import shape_cells, sharing_sentences
 from collage_engine.wording.titles import toolchain_title
 from tests.support.written import written
 from tests.zoo.net import Net
