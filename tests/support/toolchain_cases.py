@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from onnx import ModelProto, TensorProto, ValueInfoProto, helper, numpy_helper, shape_inference
+from onnx import ModelProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel, import_onnx
@@ -16,32 +15,21 @@ from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.blas.toolchain import BlasToolchain
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.library import instance_with
+from tests.zoo import net as zoo_net
 
 Tensor = tuple[int, ...] | np.ndarray
 T = TypeVar("T", bound=Toolchain)
 
 
-@dataclass
-class Net:
+class Net(zoo_net.Net):
     """A model under construction: ``net.add("Conv", x, weights)`` returns a value's name."""
 
-    opset: int = 17
-    seed: int = 0
-    nodes: list[Any] = field(default_factory=list)
-    inputs: list[Any] = field(default_factory=list)
-    weights: list[Any] = field(default_factory=list)
+    def __init__(self, opset: int = 17, seed: int = 0) -> None:
+        super().__init__("net", opset=opset, seed=seed)
 
-    def __post_init__(self) -> None:
-        self.random = np.random.default_rng(self.seed)
-
-    def input(self, *shape: int, element: int = TensorProto.FLOAT) -> str:
+    def input(self, *shape: int, element: int = TensorProto.FLOAT) -> str:  # type: ignore[override]
         name = f"x{len(self.inputs)}"
         self.inputs.append(helper.make_tensor_value_info(name, element, shape))
-        return name
-
-    def const(self, values: Any) -> str:
-        name = f"c{len(self.weights)}"
-        self.weights.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def randn(self, *shape: int, scale: float = 1.0) -> str:
@@ -52,15 +40,11 @@ class Net:
 
     def add(self, op: str, *inputs: str | None, outputs: int = 1, **attributes: Any) -> Any:
         names = [f"{op.lower()}{len(self.nodes)}_{k}" for k in range(outputs)]
-        self.nodes.append(helper.make_node(op, [i or "" for i in inputs], names, **attributes))
-        return names[0] if outputs == 1 else names
+        return self.op(op, *(i or "" for i in inputs), outputs=names, **attributes)
 
-    def model(self, *outputs: str) -> ModelProto:
-        results = [ValueInfoProto(name=o) for o in outputs]
-        graph = helper.make_graph(self.nodes, "net", self.inputs, results, self.weights)
-        opset = [helper.make_opsetid("", self.opset)]
-        model = helper.make_model(graph, opset_imports=opset, ir_version=9)
-        return shape_inference.infer_shapes(model, strict_mode=True)
+    def model(self, *outputs: str) -> ModelProto:  # type: ignore[override]
+        self.outputs = [ValueInfoProto(name=name) for name in outputs]
+        return shape_inference.infer_shapes(super().model(check=False), strict_mode=True)
 
 
 def one_operator(
