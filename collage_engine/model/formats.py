@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from weakref import WeakKeyDictionary
+from functools import lru_cache
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import HOST, NHWC, PLAIN, Formats, differs
@@ -88,22 +88,13 @@ def host_border(graph: DataflowGraph, operators: OperatorSet) -> tuple[Formats, 
     return dict.fromkeys(takes, HOST), dict.fromkeys(gives, HOST)
 
 
-_images: WeakKeyDictionary[DataflowGraph, frozenset[ValueIndex]] = WeakKeyDictionary()
-
-
+@lru_cache(maxsize=8)  # a process works on one model, or on a few of its shapes
 def image_values(graph: DataflowGraph) -> frozenset[ValueIndex]:
     """Return the tensor values that belong to images and are other bytes in NHWC than plain.
 
     What a spatial operator reads or gives is one, and what elementwise operators, concatenations
     and the like make of it, or it of them. Attention's four axes are none.
     """
-    values = _images.get(graph)
-    if values is None:
-        values = _images.setdefault(graph, _search(graph))
-    return values
-
-
-def _search(graph: DataflowGraph) -> frozenset[ValueIndex]:
     images: set[ValueIndex] = set()
     groups = []
     for node in graph.nodes:

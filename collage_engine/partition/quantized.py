@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
-from weakref import WeakKeyDictionary
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import (
@@ -249,18 +249,14 @@ def whole(graph: DataflowGraph, match: Match) -> str | None:
 
 # Finding them --------------------------------------------------------------------------------
 
-_cache: WeakKeyDictionary[DataflowGraph, tuple[Quantized, ...]] = WeakKeyDictionary()
 
-
+@lru_cache(maxsize=8)  # a process works on one model, or on a few of its shapes
 def find(graph: DataflowGraph) -> tuple[Quantized, ...]:
     """Return every place where a composite's inner values are read by nobody else.
 
     They may overlap.
     """
-    matches = _cache.get(graph)
-    if matches is None:
-        matches = _cache.setdefault(graph, tuple(_search(graph)))
-    return matches
+    return tuple(_search(graph))
 
 
 def _search(graph: DataflowGraph) -> Iterator[Quantized]:

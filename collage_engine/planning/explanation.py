@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 
 import msgspec
@@ -130,16 +130,7 @@ class _Explanation:
         tied = [line for line in lines if line.status == "tied"]
         second = self._second_best
         return ExplainAnswer(
-            words=(
-                *self._pinned(),
-                *self._of_the_run(),
-                *self._reasons(tied),
-                *self._time(),
-                *self._calls(),
-                *device_words(self._problem, self._cover, self._node),
-                *self._converted(),
-                *self._nan_losses(),
-            ),
+            words=tuple(self._sentences(tied)),
             alternatives=(*lines, *map(_without_candidate, refusals)),
             candidates=tuple(holding),
             prices={name: price for name, price in self._known.items() if name in ids},
@@ -231,35 +222,53 @@ class _Explanation:
 
     # -- sentences ---------------------------------------------------------------------------
 
-    def _pinned(self) -> list[str]:
+    def _sentences(self, tied: Sequence[Alternative]) -> Iterator[str]:
+        """Say everything about the node, the decisive first.
+
+        Args:
+            tied: The alternatives that cannot be told from the chosen candidate.
+        """
+        if self._shown is not None:
+            yield from self._pinned(self._shown)
+            yield from self._of_the_run(self._shown)
+        yield from self._reasons(tied)
+        if self._shown is not None:
+            yield from self._time(self._shown)
+        if self._chosen is not None:
+            yield from self._calls(self._records[str(self._chosen.id)])
+        yield from device_words(self._problem, self._cover, self._node)
+        if self._chosen is not None:
+            yield from self._converted(set(self._chosen.nodes))
+        losses = "" if self._shown is None else nan_losses_text(self._shown, self._toolchain)
+        if losses:  # as the standard has it
+            yield f"This placement does not hand on NaN: {losses}."
+
+    def _pinned(self, shown: Placement) -> Iterator[str]:
         """Say which pins put the node where it is, and which the shown placement does not keep."""
-        if self._shown is None or self._prices is None:
-            return []
-        broken, said = self._search.broken_by(self._shown), []
+        assert self._prices is not None
+        broken = self._search.broken_by(shown)
         for number, verdict in enumerate(self._prices.verdicts(self._search.inputs.pins)):
             pin = self._document.pins[number]
             if self._node not in pin.nodes:
                 continue
             name = pin.title
             if number in broken:
-                text = f"This placement was made without the pin {name}, which it does not keep."
+                yield f"This placement was made without the pin {name}, which it does not keep."
             else:
-                text = f"The pin {name} puts it here: {verdict.reason}."
-            said.append(text)
-        return said
+                yield f"The pin {name} puts it here: {verdict.reason}."
 
-    def _of_the_run(self) -> list[str]:
+    def _of_the_run(self, shown: Placement) -> Iterator[str]:
         """Say why the run that made the shown placement exported a baseline, where it did."""
-        shown, runs = self._shown, reversed(self._document.runs)
-        run = next((run for run in runs if run.placement is shown), None)
-        if run is None or shown is None or run.winner == "collage" or run.of_profile:
-            return []
+        run = next((run for run in reversed(self._document.runs) if run.placement is shown), None)
+        if run is None or run.winner == "collage" or run.of_profile:
+            return
         best_found = run.best_found()
         ours = best_found.measured_us if best_found is not None else None
         took = shown.measured_us
         text = f"{self._document.title(run)} exports the baseline {self._baseline_name(run)}"
         if ours is None or took is None:
-            return [f"{text}."]
+            yield f"{text}."
+            return
         if "collage" in run.tied:
             both = f"{time_text(took)} and {time_text(ours)}"
             text += (
@@ -269,7 +278,7 @@ class _Explanation:
         elif took <= ours:
             best = time_text(ours)
             text += f": end to end it took {time_text(took)}, the search's best placement {best}"
-        return [f"{text}."]
+        yield f"{text}."
 
     def _baseline_name(self, run: Run) -> str:
         """Return what the baseline that a run exported is called."""
@@ -277,7 +286,7 @@ class _Explanation:
         title = " ".join(map(self._toolchain, run.winner.split()))
         return f"{title} only" if won is not None and won.kind == "whole-model" else title
 
-    def _reasons(self, tied: Sequence[Alternative]) -> list[str]:
+    def _reasons(self, tied: Sequence[Alternative]) -> Iterator[str]:
         """Say what runs the node, what could as well, and what the second-best placement has.
 
         Args:
@@ -290,17 +299,17 @@ class _Explanation:
                 reason = infeasible_details(
                     document.graph, document.pins, answer, document.without_candidates
                 )["reason"]
-            return [f"{self._names[self._node]} is not placed: {reason}."]
-        said = [self._headline(self._chosen)]
+            yield f"{self._names[self._node]} is not placed: {reason}."
+            return
+        yield self._headline(self._chosen)
         if tied:
             names = [f"{self._toolchain(cover.toolchain)}'s {cover.operators}" for cover in tied]
-            said.append(
+            yield (
                 f"Not decided on this machine now: {_listed(names)}. A placement with one of these "
                 "takes as long, as far as measurements tell."
             )
         if self._second_best is not None:
-            said.append(self._second(self._second_best))
-        return said
+            yield self._second(self._second_best)
 
     def _headline(self, chosen: ProblemCandidate) -> str:
         """Return ``oneDNN runs conv+relu: 41 µs; by itself TVM would take 12 µs more``."""
@@ -391,46 +400,37 @@ class _Explanation:
             names.append(f"{self._toolchain(part.toolchain)}'s {located}")
         return _listed(names)
 
-    def _time(self) -> list[str]:
+    def _time(self, shown: Placement) -> Iterator[str]:
         """Say what the node takes in the placement, where its layers were timed."""
-        layer = None if self._shown is None else layer_of(self._shown, self._node)
-        if layer is None or self._shown is None:
-            return []
-        names = dict.fromkeys(self._names[k] for k in layer.nodes)
-        others = [name for name in names if name != self._names[self._node]]
-        with_others = f" with {_listed(others)}" if others else ""
-        time = layer_text(self._shown, layer)
-        return [f"In the run {self._names[self._node]} is computed{with_others} in {time}."]
+        layer = layer_of(shown, self._node)
+        if layer is not None:
+            names = dict.fromkeys(self._names[k] for k in layer.nodes)
+            others = [name for name in names if name != self._names[self._node]]
+            with_others = f" with {_listed(others)}" if others else ""
+            time = layer_text(shown, layer)
+            yield f"In the run {self._names[self._node]} is computed{with_others} in {time}."
 
-    def _calls(self) -> list[str]:
+    def _calls(self, chosen: CandidateRecord) -> Iterator[str]:
         """Say which nodes of the chosen candidate are one library call each."""
-        chosen = None if self._chosen is None else self._records[str(self._chosen.id)]
-        if chosen is None or not chosen.composites:
-            return []
-        library = chosen.instance.library or chosen.instance.toolchain
-        calls = "; ".join(
-            f"{self._titles.joined(of)} ({', '.join(dict.fromkeys(self._names[n] for n in of))})"
-            for _, of in chosen.composites
-        )
-        return [f"It calls {self._document.toolchain_title(library)} for {calls}."]
+        if chosen.composites:
+            library = chosen.instance.library or chosen.instance.toolchain
+            calls = "; ".join(
+                f"{self._titles.joined(of)} "
+                f"({', '.join(dict.fromkeys(self._names[n] for n in of))})"
+                for _, of in chosen.composites
+            )
+            yield f"It calls {self._document.toolchain_title(library)} for {calls}."
 
-    def _nan_losses(self) -> list[str]:
-        """Say which nodes of the placement do not hand on NaN, as the standard has it."""
-        losses = "" if self._shown is None else nan_losses_text(self._shown, self._toolchain)
-        return [f"This placement does not hand on NaN: {losses}."] if losses else []
-
-    def _converted(self) -> list[str]:
+    def _converted(self, inside: set[int]) -> Iterator[str]:
         """Say what the placement converts where the node's partition begins or ends."""
-        if self._chosen is None:
-            return []
-        inside = set(self._chosen.nodes)
         near = inside | {i for n in self._problem.nodes if n.id in inside for i in n.inputs}
-        return [
-            f"The value of {self._names[each.node]} is converted once from {each.source} to "
-            f"{each.target}{'' if each.us is None else f': {time_text(each.us)}'}."
-            for each in conversions_of(self._problem, self._cover)
-            if each.node in near
-        ]
+        for change in conversions_of(self._problem, self._cover):
+            if change.node in near:
+                time = "" if change.us is None else f": {time_text(change.us)}"
+                yield (
+                    f"The value of {self._names[change.node]} is converted once from "
+                    f"{change.source} to {change.target}{time}."
+                )
 
 
 def _refusals(document: Document, node: int) -> tuple[NoCandidate, ...]:
