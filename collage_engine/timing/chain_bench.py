@@ -50,13 +50,9 @@ alternating chains are balanced; chosen."""
 
 
 def wanted_chains(instances: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the chains to build for some instances."""
-    chains = []
-    for name in instances:
-        chains += [(name,) * SHORT, (name,) * LONG]
-    for a, b in combinations(instances, 2):
-        chains += [(a, b) * (SHORT // 2), (a, b) * (LONG // 2)]
-    return chains
+    """Return the chains to build for some instances: of each, and of each two in turns."""
+    repeated = [*((name,) for name in instances), *combinations(instances, 2)]
+    return [names * (n // len(names)) for names in repeated for n in (SHORT, LONG)]
 
 
 def constants_from(
@@ -71,22 +67,21 @@ def constants_from(
         chains: The µs of a whole module of partitions in a row, by their toolchain instances.
     """
 
-    def step(chain: Callable[[int], tuple[str, ...]]) -> float:
-        """Return what one more partition adds, in microseconds."""
-        return (chains[chain(LONG)] - chains[chain(SHORT)]) / (LONG - SHORT)
+    def step(*names: str) -> float | None:
+        """Return what one more partition of a chain of these adds, in microseconds."""
+        short, long = (chains.get(names * (n // len(names))) for n in (SHORT, LONG))
+        return None if short is None or long is None else (long - short) / (LONG - SHORT)
 
-    measurable = [name for name in alone if all((name,) * n in chains for n in (SHORT, LONG))]
-    beyond = {name: step(lambda n, name=name: (name,) * n) - alone[name] for name in measurable}  # type: ignore[misc]
+    beyond = {name: us - alone[name] for name in alone if (us := step(name)) is not None}
     launch = max(0.0, min(beyond.values(), default=0.0))
     constants = {LAUNCH: launch}
-    for name in measurable:
-        constants[pair_name(name, name)] = max(0.0, beyond[name] - launch)
-    for a, b in combinations(measurable, 2):
-        if not all((a, b) * (n // 2) in chains for n in (SHORT, LONG)):
-            continue
-        mixed = step(lambda n, a=a, b=b: (a, b) * (n // 2))  # type: ignore[misc]
-        shared = mixed - (alone[a] + alone[b]) / 2 - launch
-        constants[pair_name(a, b)] = constants[pair_name(b, a)] = max(0.0, shared)
+    for name, us in beyond.items():
+        constants[pair_name(name, name)] = max(0.0, us - launch)
+    for a, b in combinations(beyond, 2):
+        mixed = step(a, b)
+        if mixed is not None:
+            shared = mixed - (alone[a] + alone[b]) / 2 - launch
+            constants[pair_name(a, b)] = constants[pair_name(b, a)] = max(0.0, shared)
     return constants
 
 

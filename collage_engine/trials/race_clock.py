@@ -15,8 +15,8 @@ from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Stan
 SETTLE_S = 3.0
 """Seconds after which contenders that have just entered wait with their further rounds for the
 others to enter, too: slow models would take the time of those; chosen."""
-UNKNOWN_LOAD_S = 3.0
-"""Seconds for loading, where none was seen yet; chosen, from models of a hundred operators."""
+UNKNOWN_LOAD_S = SETTLE_S
+"""Seconds for loading, where none was seen yet: as many as for a contender's first rounds."""
 RUNS_PER_PROFILE = LEAST_KEPT
 """Runs of a contender of several partitions that are profiled after each of its first rounds, of
 which there are ``COMMON_ROUNDS``."""
