@@ -174,13 +174,18 @@ def on_all_processors(work: Callable[[int], None], count: int, limit_s: float = 
             time.sleep(WAIT_S)
 
 
+def prctl(option: int, value: int | bytes) -> None:
+    """Call Linux's prctl."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
 def _forked(work: Callable[[int], None], take: int, give: int) -> int:
     """Return a process that does the pieces of work whose numbers it takes from a pipe."""
     global _is_fork
     child = os.fork()
     if child == 0:
         _is_fork = True
-        ctypes.CDLL(None).prctl(PR_SET_NAME, FORK_NAME.encode())
+        prctl(PR_SET_NAME, FORK_NAME.encode())
         os.close(give)
         with contextlib.suppress(BaseException):
             while number := os.read(take, 4):

@@ -10,7 +10,6 @@ output goes to standard error and can corrupt nothing.
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import importlib
 import inspect
@@ -30,18 +29,12 @@ from collage_engine.machine import logs
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.machine.hidden_imports import import_tvm_without_torch
 from collage_engine.machine.logs import LogSettings
-from collage_engine.machine.processes import kill, kill_descendants
+from collage_engine.machine.processes import PR_SET_NAME, kill, kill_descendants, prctl
 from collage_engine.support import errors
 
 PR_SET_PDEATHSIG = 1
-PR_SET_NAME = 15
 PR_SET_CHILD_SUBREAPER = 36
 """The options of Linux's prctl that the child sets (include/uapi/linux/prctl.h)."""
-
-
-def prctl(option: int, value: int | bytes) -> None:
-    """Call Linux's prctl."""
-    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def main(

@@ -174,7 +174,7 @@ ON_DEVICE = Target.cuda("sm_90a")
 @pytest.fixture
 def with_provider(monkeypatch: pytest.MonkeyPatch) -> OnnxRuntimeToolchain:
     """The toolchain where the provider and a device are there."""
-    monkeypatch.setattr(providers, "has_provider", lambda: True)
+    monkeypatch.setattr(toolchain, "has_provider", lambda: True)
     return OnnxRuntimeToolchain()
 
 

@@ -12,14 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.machine.cuda import cuda_probe, generation
-from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
+from collage_engine.machine.cuda import cuda_probe
+from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel
 from collage_engine.toolchains.runtime.cuda import (
     CUDART,
-    FIRST_TF32,
     RUNTIME_WHEELS,
     find_file,
     nvrtc,
@@ -64,25 +63,6 @@ def has_provider() -> bool:
         _LOG.info("ONNX Runtime's provider for CUDA is not here: %s", error)
         return False
     return bool(cuda_probe().devices)
-
-
-def device_instances(
-    toolchain: str, architecture: str, precision: str
-) -> tuple[ToolchainInstance, ...]:
-    """Return the instances of the provider, if it is present.
-
-    Args:
-        toolchain: The toolchain's name.
-        architecture: Of the device, e.g. sm_90a.
-        precision: The lowest that the run admits; products of float32 are rounded to tf32 at most,
-            which keeps as many digits as float16.
-    """
-    if not has_provider():
-        return ()
-    plain = ToolchainInstance(toolchain=toolchain, device="cuda:0", architecture=architecture)
-    if generation(architecture) >= FIRST_TF32 and precision in (TF32, FLOAT16, BFLOAT16):
-        return plain, in_precision(plain, TF32)
-    return (plain,)
 
 
 def provider_plan(instance: ToolchainInstance) -> dict[str, Any]:

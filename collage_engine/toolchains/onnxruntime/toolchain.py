@@ -31,7 +31,6 @@ from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.providers import (
     GPU_PACKAGE,
-    device_instances,
     has_provider,
     provider_libraries,
     provider_plan,
@@ -39,7 +38,7 @@ from collage_engine.toolchains.onnxruntime.providers import (
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.chains import fusing_rules
-from collage_engine.toolchains.runtime.cuda import LICENCE
+from collage_engine.toolchains.runtime.cuda import LICENCE, on_device, rounded_to
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
@@ -116,7 +115,8 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
         if target.kind == "cuda":
-            return device_instances(self.name, target.architecture, precision)
+            lower = rounded_to(target.architecture, precision)
+            return on_device(self.name, target.architecture, lower) if has_provider() else ()
         return super().instances(target, precision)
 
     def supports(

@@ -257,6 +257,26 @@ def device_state(
     )
 
 
+def rounded_to(architecture: str, precision: str) -> str | None:
+    """Return what the operands of float32 products are rounded to; None: they are not.
+
+    Args:
+        architecture: Of the device, e.g. sm_90a.
+        precision: The lowest that the run admits. Tf32 keeps as many digits as float16, and more
+            than bfloat16.
+    """
+    lower = (TF32, FLOAT16, BFLOAT16)
+    return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
+
+
+def on_device(
+    toolchain: str, architecture: str, lower: str | None
+) -> tuple[ToolchainInstance, ...]:
+    """Return the instances for a device: the plain one, and one in a lower precision, if any."""
+    plain = ToolchainInstance(toolchain=toolchain, device="cuda:0", architecture=architecture)
+    return (plain,) if lower is None else (plain, in_precision(plain, lower))
+
+
 def cuda_source(
     toolchain: str,
     main: Path,
@@ -341,21 +361,12 @@ class CudaToolchain(CppToolchain):
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
-        architecture = target.architecture
-        plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
-        lower = self.rounds_to(architecture, precision)
-        return (plain,) if lower is None else (plain, in_precision(plain, lower))
+        lower = self.rounds_to(target.architecture, precision)
+        return on_device(self.name, target.architecture, lower)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """Return what it rounds the operands of float32 products to; None: it leaves them.
-
-        Args:
-            architecture: Of the device, e.g. sm_90a.
-            precision: The lowest that the run admits. Tf32 keeps as many digits as float16, and
-                more than bfloat16.
-        """
-        lower = (TF32, FLOAT16, BFLOAT16)
-        return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
+        """Return what it rounds the operands of float32 products to; see ``rounded_to``."""
+        return rounded_to(architecture, precision)
 
     def dialect(self) -> Dialect:
         """Return what its library runs: ``DIALECT`` of ``<folder>/rules.py``, which is imported."""

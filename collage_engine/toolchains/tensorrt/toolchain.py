@@ -12,7 +12,7 @@ from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.placement import Layer, Profile
-from collage_engine.records.precision import TF32, in_precision
+from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import (
     Target,
     ToolchainAbout,
@@ -21,7 +21,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.runtime.cuda import device_state
+from collage_engine.toolchains.runtime.cuda import device_state, on_device
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxSessionToolchain
 
 if TYPE_CHECKING:
@@ -78,10 +78,7 @@ class TensorrtToolchain(OnnxSessionToolchain):
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""
-        plain = ToolchainInstance(
-            toolchain=self.name, device="cuda:0", architecture=target.architecture
-        )
-        return (plain, in_precision(plain, TF32)) if precision == TF32 else (plain,)
+        return on_device(self.name, target.architecture, TF32 if precision == TF32 else None)
 
     def supports(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance

@@ -135,13 +135,11 @@ class TvmToolchain(Toolchain):
         from collage_engine.kernels.cuda.problems import FIRST
         from collage_engine.kernels.cuda.product.plan import F16
         from collage_engine.machine.cuda import generation
+        from collage_engine.toolchains.runtime.cuda import on_device
 
-        plain = ToolchainInstance(toolchain=self.name, device="cuda:0", architecture=architecture)
         # Float16 keeps more digits than bfloat16.
-        admitted = precision in (FLOAT16, BFLOAT16)
-        if not admitted or generation(architecture) < FIRST[F16]:
-            return (plain,)
-        return plain, in_precision(plain, FLOAT16)
+        rounds = precision in (FLOAT16, BFLOAT16) and generation(architecture) >= FIRST[F16]
+        return on_device(self.name, architecture, FLOAT16 if rounds else None)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         """Implement ``capabilities.BorderFormats``."""

@@ -11,14 +11,13 @@ from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.kernels.cpu.writing.context import used_outside_loads
+from collage_engine.kernels.cpu.writing.context import step_of, used_outside_loads
 from collage_engine.kernels.cpu.writing.register_tile import (
     transposed_tile,
     vector_load,
     vector_store,
 )
 from collage_engine.kernels.expressions import (
-    coefficient,
     equal,
     loads,
     rewrite,
@@ -229,18 +228,12 @@ def strides(
     access: TensorLoad, axes: Sequence[Var], extents: Sequence[int], shape: Sequence[int]
 ) -> list[Axis] | None:
     """Return the copy's axes of more than one element, outermost first; None when not linear."""
-    weights: list[int] = []
-    weight = 1
-    for extent in reversed(shape_of(access.source)):
-        weights.insert(0, weight)
-        weight *= extent
     target = 1
     result: list[Axis] = []
     for axis, extent, full in zip(reversed(axes), reversed(extents), reversed(shape), strict=True):
-        steps = [coefficient(i, axis) for i in access.indices]
-        if any(s is None for s in steps):
+        step = step_of(access, axis)
+        if step is None:
             return None
-        step = sum((s or 0) * w for s, w in zip(steps, weights, strict=True))
         if extent > 1:
             result.insert(0, Axis(extent, step, target))
         target *= full

@@ -17,6 +17,7 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     block_of,
     cycles,
     spans,
+    steps_cycles,
 )
 from collage_engine.kernels.target import BYTES_PER_CYCLE, MOST_LANES, Cpu
 
@@ -135,13 +136,10 @@ def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
         ci: Input channels.
         out: Rows and columns of the result.
     """
-    columns = block_of(cpu, co, (out[0], out[1]))
+    image = (out[0], out[1])
+    columns = block_of(cpu, co, image)
     vectors = columns // cpu.lanes("float32")
-    height, width = best_positions(cpu, vectors, (out[0], out[1]))
-    steps = 0.0
-    for count_r, _, h in spans(out[0], height):
-        for count_c, _, w in spans(out[1], width):
-            steps += count_r * count_c * cycles(cpu, h * w, vectors)
+    steps = steps_cycles(cpu, vectors, image, best_positions(cpu, vectors, image))
     return max(steps * TAPS**2 * ci * -(-co // columns), 4 * TAPS**2 * ci * co / BYTES_PER_CYCLE)
 
 

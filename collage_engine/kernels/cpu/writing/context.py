@@ -103,7 +103,7 @@ def contiguous(
             if number not in states and run > 0 and size > 1:
                 good = False
                 break
-            if not _follows(access, axis, size):
+            if step_of(access, axis) != size:
                 good = False
                 break
             states[number] = True
@@ -124,16 +124,15 @@ def contiguous(
     return Flattened(run, size, tuple(flattened), tuple(inner_axes))
 
 
-def _follows(access: TensorLoad, axis: Var, stride: int) -> bool:
-    """Tells whether one step along the axis moves the load by exactly ``stride`` elements."""
-    step = 0
-    weight = 1
-    for index, extent in zip(
-        reversed(list(access.indices)), reversed(shape_of(access.source)), strict=True
-    ):
-        step += (coefficient(index, axis) or 0) * weight
-        weight *= extent
-    return step == stride
+def step_of(access: TensorLoad, axis: Var) -> int | None:
+    """Return by how many elements a load moves with an axis; None when it is not linear in it."""
+    steps = [coefficient(index, axis) for index in access.indices]
+    shape, step = shape_of(access.source), 0
+    for own, extent in zip(steps, shape, strict=True):
+        if own is None:
+            return None
+        step = step * extent + own
+    return step
 
 
 def used_outside_loads(value: Expr, axis: Var) -> bool:

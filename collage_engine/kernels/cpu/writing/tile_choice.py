@@ -52,15 +52,10 @@ def cost(cpu: Cpu, rows_total: int, vectors_total: int, height: int, vectors: in
         height: Rows of a register tile.
         vectors: Vectors of a register tile.
     """
-    full_r, rest_r = divmod(rows_total, height)
-    full_v, rest_v = divmod(vectors_total, vectors)
-    total = full_r * full_v * cycles(cpu, height, vectors)
-    if rest_r:
-        total += full_v * cycles(cpu, rest_r, vectors)
-    if rest_v:
-        total += full_r * cycles(cpu, height, rest_v)
-    if rest_r and rest_v:
-        total += cycles(cpu, rest_r, rest_v)
+    total = 0.0
+    for count_v, _, wide in spans(vectors_total, vectors):
+        for count_r, _, high in spans(rows_total, height):
+            total += count_r * count_v * cycles(cpu, high, wide)
     return total
 
 
@@ -130,15 +125,20 @@ def tile_cost(
         image: Rows and columns of the output.
         position_tile: Rows and columns of a tile.
     """
+    even = not any(extent % size for extent, size in zip(image, position_tile, strict=True))
+    return steps_cycles(cpu, vectors, image, position_tile) * (1.0 if even else REMAINDER)
+
+
+def steps_cycles(
+    cpu: Cpu, vectors: int, image: tuple[int, int], position_tile: tuple[int, int]
+) -> float:
+    """Return what ``tile_cost`` does, without its price for tiles that are not full."""
     (rows, columns), (height, width) = image, position_tile
-    full_r, rest_r = divmod(rows, height)
-    full_c, rest_c = divmod(columns, width)
     total = 0.0
-    for count_r, h in ((full_r, height), (1, rest_r)):
-        for count_c, w in ((full_c, width), (1, rest_c)):
-            if h and w:
-                total += count_r * count_c * cycles(cpu, h * w, vectors)
-    return total * (REMAINDER if rest_r or rest_c else 1.0)
+    for count_r, _, h in spans(rows, height):
+        for count_c, _, w in spans(columns, width):
+            total += count_r * count_c * cycles(cpu, h * w, vectors)
+    return total
 
 
 def spans(extent: int, size: int) -> list[tuple[int, int, int]]:

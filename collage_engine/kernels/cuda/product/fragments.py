@@ -7,7 +7,7 @@ that takes it a minute of parsing.)
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from collage_engine.kernels.cuda.product.plan import F16, FRAGMENT, PLAIN, S8
@@ -62,16 +62,23 @@ def _place(buffer: Any, step: Any) -> Any:
     return offset // step // FRAGMENT * across + offset % step // FRAGMENT
 
 
+def _square() -> Any:
+    """Return the function that states a fragment, or a square of shared memory, in a script."""
+    from tvm.script import tirx as T
+
+    return partial(T.match_buffer, shape=(16, 16), align=64, offset_factor=16)
+
+
 def fill(sums: str) -> tuple[Any, Any]:
     """Return the description and the implementation of filling a fragment of C with zeros."""
     from tvm import tirx
     from tvm.script import tirx as T
 
-    zero = tirx.const(0, sums)
+    square, zero = _square(), tirx.const(0, sums)
 
     @T.prim_func(s_tir=True)
     def description(c: T.handle) -> None:
-        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope=SUMS_SCOPE)
+        C = square(c, dtype=sums, scope=SUMS_SCOPE)
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
@@ -84,9 +91,7 @@ def fill(sums: str) -> tuple[Any, Any]:
     def implementation(c: T.handle) -> None:
         d1 = T.int32()
         d0 = T.int32()
-        C = T.match_buffer(
-            c, (16, 16), sums, align=64, offset_factor=16, scope=SUMS_SCOPE, strides=[d1, d0]
-        )
+        C = square(c, dtype=sums, scope=SUMS_SCOPE, strides=[d1, d0])
         with T.sblock("root"):
             T.reads()
             T.writes(C[0:16, 0:16])
@@ -107,7 +112,7 @@ def copy(element: str, source: str, target: str) -> tuple[Any, Any]:
     """
     from tvm.script import tirx as T
 
-    loads = target.startswith("wmma")
+    square, loads = _square(), target.startswith("wmma")
 
     def moved(a: Any, a1: Any, c: Any, c1: Any) -> Any:
         fragment, step, memory, row = (c, c1, a, a1) if loads else (a, a1, c, c1)
@@ -118,8 +123,8 @@ def copy(element: str, source: str, target: str) -> tuple[Any, Any]:
 
     @T.prim_func(s_tir=True)
     def description(a: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, 16), element, align=64, offset_factor=16, scope=source)
-        C = T.match_buffer(c, (16, 16), element, align=64, offset_factor=16, scope=target)
+        A = square(a, dtype=element, scope=source)
+        C = square(c, dtype=element, scope=target)
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
@@ -134,12 +139,8 @@ def copy(element: str, source: str, target: str) -> tuple[Any, Any]:
         a0 = T.int32()
         c1 = T.int32()
         c0 = T.int32()
-        A = T.match_buffer(
-            a, (16, 16), element, align=64, offset_factor=16, scope=source, strides=[a1, a0]
-        )
-        C = T.match_buffer(
-            c, (16, 16), element, align=64, offset_factor=16, scope=target, strides=[c1, c0]
-        )
+        A = square(a, dtype=element, scope=source, strides=[a1, a0])
+        C = square(c, dtype=element, scope=target, strides=[c1, c0])
         with T.sblock("root"):
             T.reads(A[0:16, 0:16])
             T.writes(C[0:16, 0:16])
@@ -152,11 +153,13 @@ def multiply(element: str, sums: str) -> tuple[Any, Any]:
     """Return the description and the implementation of multiplying two fragments."""
     from tvm.script import tirx as T
 
+    square = _square()
+
     @T.prim_func(s_tir=True)
     def description(a: T.handle, b: T.handle, c: T.handle) -> None:
-        A = T.match_buffer(a, (16, 16), element, align=64, offset_factor=16, scope="wmma.matrix_a")
-        B = T.match_buffer(b, (16, 16), element, align=64, offset_factor=16, scope="wmma.matrix_b")
-        C = T.match_buffer(c, (16, 16), sums, align=64, offset_factor=16, scope=SUMS_SCOPE)
+        A = square(a, dtype=element, scope="wmma.matrix_a")
+        B = square(b, dtype=element, scope="wmma.matrix_b")
+        C = square(c, dtype=sums, scope=SUMS_SCOPE)
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:16], B[0:16, 0:16])
             T.writes(C[0:16, 0:16])
@@ -173,27 +176,9 @@ def multiply(element: str, sums: str) -> tuple[Any, Any]:
         b0 = T.int32()
         c1 = T.int32()
         c0 = T.int32()
-        A = T.match_buffer(
-            a,
-            (16, 16),
-            element,
-            align=64,
-            offset_factor=16,
-            scope="wmma.matrix_a",
-            strides=[a1, a0],
-        )
-        B = T.match_buffer(
-            b,
-            (16, 16),
-            element,
-            align=64,
-            offset_factor=16,
-            scope="wmma.matrix_b",
-            strides=[b1, b0],
-        )
-        C = T.match_buffer(
-            c, (16, 16), sums, align=64, offset_factor=16, scope=SUMS_SCOPE, strides=[c1, c0]
-        )
+        A = square(a, dtype=element, scope="wmma.matrix_a", strides=[a1, a0])
+        B = square(b, dtype=element, scope="wmma.matrix_b", strides=[b1, b0])
+        C = square(c, dtype=sums, scope=SUMS_SCOPE, strides=[c1, c0])
         with T.sblock("root"):
             T.reads(C[0:16, 0:16], A[0:16, 0:16], B[0:16, 0:16])
             T.writes(C[0:16, 0:16])

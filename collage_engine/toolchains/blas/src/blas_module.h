@@ -17,9 +17,12 @@
 
 namespace collage {
 
-// c (m×n) = a (m×k) · b (k×n) + beta·c, row major. Defined by the library's own file, like all that follow.
-void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
-              float* c, int64_t ldc);
+// c (m×n) = a (m×k) · b (k×n) + beta·c, row major, by the function that the library's own file names.
+inline void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+                     float beta, float* c, int64_t ldc) {
+  COLLAGE_SGEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+}
+// What follows is defined by that file.
 // Multiply-adds of the largest product that the library computes unpacked; 0 when it packs always.
 double SmallProduct();
 std::string LibraryName();
