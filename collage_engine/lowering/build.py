@@ -15,7 +15,7 @@ from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule, 
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.rewrite import assemble, execution_order
-from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES, SharedWeights
+from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
 from collage_engine.lowering.virtual_machine import (
     VIRTUAL_MACHINE,
     virtual_machine_environment,
@@ -49,9 +49,8 @@ class Built:
     """Files of weights in this process's folder of them, which the module reads."""
     weights: SharedWeights | None = None
     """Where further weights lie as files, which the module shares with others; None: in it."""
-    constants: Mapping[str, Mapping[int, np.ndarray]] = field(default_factory=dict)
-    """Large constants of the model that toolchains' modules were given, for each symbol by value
-    index."""
+    given: Mapping[str, Sequence[bytes | np.ndarray]] = field(default_factory=dict)
+    """The weights that the toolchain's module of a symbol was given."""
 
 
 USE_GRAPH = "relax.backend.use_cuda_graph"
@@ -178,11 +177,9 @@ def build_cover(
         architecture=architecture,
     )
     weights = lowered.weights if lowered is not None else None
-    given = {
-        function.symbol: {
-            index: model.constant(index) for index, size in of.items() if size >= LEAST_BYTES
-        }
-        for function, of in zip(functions, constants, strict=True)
+    given: dict[str, Sequence[bytes | np.ndarray]] = {
+        function.symbol: function.weights or [model.constant(k) for k in function.constants]
+        for function in functions
         if not isinstance(get(function.instance.toolchain), LowersToTir)
     }
     return Built(executable, about, assembled.weight_files, weights, given)
@@ -245,7 +242,7 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
 
     def cut(blob: bytes) -> bytes:
         if weights is not None:
-            blob, names[:] = weights.cut(blob, built.constants)
+            blob, names[:] = weights.cut(blob, built.given)
             (folder / FOLDER).mkdir(exist_ok=True)
             for name in names:
                 link_file((weights.folder / name).resolve(), folder / FOLDER / name)

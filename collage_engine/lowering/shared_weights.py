@@ -62,16 +62,14 @@ class SharedWeights:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._constants: dict[int, str] = {}
-        """Names of the files of the model's own constants, by their value index."""
 
-    def _keep(self, array: np.ndarray) -> str:
-        """Return the name of the file with an array's bytes, which is written unless it is there.
+    def _keep(self, weight: bytes | np.ndarray) -> str:
+        """Return the name of the file with a weight's bytes, which is written unless it is there.
 
         Raises:
             ArtifactError: It cannot be written.
         """
-        data = _bytes_of(array).data
+        data = _bytes_of(weight).data
         name = hashlib.sha256(data).hexdigest()[:32]
         file = self.folder / name
         try:
@@ -123,14 +121,13 @@ class SharedWeights:
         return GenericConst(tvm.runtime.tensor(np.frombuffer(mark, np.uint8)), value.ty)
 
     def cut(
-        self, blob: bytes, constants: Mapping[str, Mapping[int, np.ndarray]]
+        self, blob: bytes, given: Mapping[str, Sequence[bytes | np.ndarray]]
     ) -> tuple[bytes, tuple[str, ...]]:
         """Return a packed blob of imported modules that names files in place of large weights.
 
         Args:
             blob: What ``runtime.ModulePackImportsToTensor`` returns.
-            constants: For each symbol of a toolchain's module the model's large constants that it
-                was given, by value index.
+            given: The weights that the toolchain's module of a symbol was given.
 
         Returns:
             The blob, and the names of the files.
@@ -140,70 +137,86 @@ class SharedWeights:
             end += 8 + 8 * int.from_bytes(blob[end : end + 8], "little")
         pieces, names = [blob[8:end]], dict[str, None]()
         while end < len(blob):
-            kind, end = _field(blob, end)
-            content = None
-            if kind != b"_lib":  # the library itself, which has no bytes
-                content, end = _field(blob, end)
-                files = _with_names(content, sorted(self._spots(kind, content, constants)))
-                if len(files) > 1:
-                    names.update((name.decode(), None) for name in files[1::2])
-                    kind, content = KIND, b"".join(map(_with_length, [kind, *files]))
-            pieces += map(_with_length, (kind,) if content is None else (kind, content))
+            begin, end = _field(blob, end)
+            kind = blob[begin:end]
+            if kind == b"_lib":  # the library itself, which has no bytes
+                pieces.append(_with_length(kind))
+                continue
+            begin, end = _field(blob, end)
+            files = _with_names(
+                blob, begin, end, sorted(self._spots(kind, blob, begin, end, given))
+            )
+            if len(files) == 1:
+                pieces += map(_with_length, (kind, *files))
+                continue
+            names.update((name.decode(), None) for name in files[1::2])
+            content = b"".join(map(_with_length, (kind, *files)))
+            pieces += map(_with_length, (KIND, content))
         return _with_length(b"".join(pieces)), tuple(names)
 
     def _spots(
-        self, kind: bytes, content: bytes, constants: Mapping[str, Mapping[int, np.ndarray]]
+        self,
+        kind: bytes,
+        blob: bytes,
+        begin: int,
+        end: int,
+        given: Mapping[str, Sequence[bytes | np.ndarray]],
     ) -> Iterator[tuple[int, int, bytes, str]]:
         """Yield where a module's bytes are cut: begin and end, what stands there, and a file."""
         if kind == b"relax.VMExecutable":
-            begin = content.find(_MAGIC)
-            while begin >= 0:
-                first, end = begin - len(_BEFORE_MARK), begin + _MARK.size
-                if content[first:begin] != _BEFORE_MARK:
+            spot = blob.find(_MAGIC, begin, end)
+            while spot >= 0:
+                first, after = spot - len(_BEFORE_MARK), spot + _MARK.size
+                if blob[first:spot] != _BEFORE_MARK:
                     raise ToolchainError("this version of TVM writes constants in another format")
-                _, name, rank, code, bits, lanes, size, *shape = _MARK.unpack_from(content, begin)
+                _, name, rank, code, bits, lanes, size, *shape = _MARK.unpack_from(blob, spot)
                 head = _head((code, bits, lanes), shape[:rank], size)
-                yield first, end, head, name.decode()
-                begin = content.find(_MAGIC, end)
-        elif len(content) >= LEAST_BYTES:
-            _, end = _field(content, 0)
-            symbol, end = _field(content, end)
-            for index, array in constants.get(symbol.decode(errors="replace"), {}).items():
-                data = _bytes_of(array)
-                begin = max(_find(content, data, end), _find(content, data, 0))
-                if begin >= 0:
-                    if index not in self._constants:
-                        self._constants[index] = self._keep(array)
-                    end = begin + array.nbytes
-                    yield begin, end, b"", self._constants[index]
+                yield first, after, head, name.decode()
+                spot = blob.find(_MAGIC, after, end)
+        elif end - begin >= LEAST_BYTES:
+            _, begin = _field(blob, begin)
+            first, begin = _field(blob, begin)
+            after = begin
+            for weight in given.get(blob[first:begin].decode(errors="replace"), ()):
+                data = _bytes_of(weight)
+                if data.size < LEAST_BYTES:
+                    continue
+                spot = _find(blob, data, after, end)  # most stand in the order in which they come
+                spot = spot if spot >= 0 else _find(blob, data, begin, end)
+                if spot >= 0:
+                    after = spot + data.size
+                    yield spot, after, b"", self._keep(weight)
 
 
-def _bytes_of(array: np.ndarray) -> np.ndarray:
-    """Return an array's bytes, as they lie in memory."""
-    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+def _bytes_of(weight: bytes | np.ndarray) -> np.ndarray:
+    """Return a weight's bytes, as they lie in memory."""
+    if isinstance(weight, bytes):
+        return np.frombuffer(weight, np.uint8)
+    return np.ascontiguousarray(weight).reshape(-1).view(np.uint8)
 
 
-def _find(content: bytes, data: np.ndarray, start: int) -> int:
-    """Return where bytes hold an array's, from ``start`` on; -1: not where the begin is first."""
-    begin = content.find(data[:LEAST_BYTES].tobytes(), start)
-    whole = np.frombuffer(content, np.uint8)[begin : begin + data.size]
-    return begin if begin >= 0 and np.array_equal(whole, data) else -1
+def _find(blob: bytes, data: np.ndarray, begin: int, end: int) -> int:
+    """Return where a part of a blob holds a weight's bytes; -1: not where it first seems to."""
+    spot = blob.find(data[:LEAST_BYTES].tobytes(), begin, end)
+    whole = np.frombuffer(blob, np.uint8)[spot : spot + data.size]
+    return spot if spot >= 0 and np.array_equal(whole, data) else -1
 
 
-def _with_names(content: bytes, spots: list[tuple[int, int, bytes, str]]) -> list[bytes]:
+def _with_names(
+    blob: bytes, begin: int, end: int, spots: list[tuple[int, int, bytes, str]]
+) -> list[bytes]:
     """Return a module's bytes in pieces; every second one is the name of a file."""
-    pieces, end = [], 0
-    for begin, after, head, name in spots:
-        if begin >= end:  # weights that begin alike may be taken for each other
-            pieces += [content[end:begin] + head, name.encode()]
-            end = after
-    return [*pieces, content[end:]]
+    pieces = []
+    for first, after, head, name in spots:
+        if first >= begin:  # weights that begin alike may be taken for each other
+            pieces += [blob[begin:first] + head, name.encode()]
+            begin = after
+    return [*pieces, blob[begin:end]]
 
 
-def _field(data: bytes, begin: int) -> tuple[bytes, int]:
-    """Return the bytes behind their length, and where they end."""
-    begin, end = begin + 8, begin + 8 + int.from_bytes(data[begin : begin + 8], "little")
-    return data[begin:end], end
+def _field(blob: bytes, begin: int) -> tuple[int, int]:
+    """Return where the bytes behind a length begin and end."""
+    return begin + 8, begin + 8 + int.from_bytes(blob[begin : begin + 8], "little")
 
 
 def _with_length(data: bytes) -> bytes:

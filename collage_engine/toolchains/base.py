@@ -78,6 +78,8 @@ class Function:
     """The format (``records.format``) of each output that is not plain, by value index."""
     notes: list[str] = field(default_factory=list, hash=False, compare=False)
     """Takes sentences on how it was compiled, of which a user of the module should know."""
+    weights: list[bytes] = field(default_factory=list, hash=False, compare=False)
+    """Takes the large weights that the module holds as they are; empty: the constants."""
     only_saved: bool = False
     """Whether its module is only saved here and called in another process, which compiles it
     anyway; ``compile`` may then leave that to it."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import onnxruntime
 import pytest
 from onnx import ModelProto
@@ -19,7 +20,7 @@ from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES, SharedWeights
-from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.support.errors import ArtifactError
 from collage_engine.toolchains.registry import probe
 from tests.support.artifact_cases import artifact_of, compile_loader, cover_in_turn, run_cpp
@@ -73,6 +74,20 @@ def test_every_loader_reads_them(names: list[str], model: ImportedModel, tmp_pat
     assert run_artifact(moved)["max_rel_error"] < 1e-5
     done = run_cpp(compile_loader(), str(moved))
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_weights_of_the_users_own_file_are_shared(name: str, tmp_path: Path) -> None:
+    """A whole model is compiled from the file, whose weights no BatchNormalization is in."""
+    needs([name])
+    net = Net("normalised", seed=8)
+    x = net.input("x", [1, 64, 8, 8])
+    net.output(net.batch_norm(net.conv(x, 64, 64, 3), 64))
+    onnx.save(net.model(), tmp_path / "model.onnx")
+    model = import_model(tmp_path / "model.onnx")
+    artifact = artifact_of(model, cover_in_turn(model, [name]), tmp_path)
+    assert [*weight_files(artifact).values()] == [64 * 64 * 9 * 4]
+    assert run_artifact(artifact)["max_rel_error"] < 1e-5
 
 
 def test_a_drop_in_reads_them(model: ImportedModel, tmp_path: Path) -> None:

@@ -226,7 +226,12 @@ class OnnxFedToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Implement ``CppToolchain.plan``."""
-        return self.plan_of(function, self.onnx_of(function))
+        return self._planned(function, self.onnx_of(function))
+
+    def _planned(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
+        """Return ``plan_of`` a model, whose weights the function takes."""
+        function.weights[:] = (tensor.raw_data for tensor in model.graph.initializer)
+        return self.plan_of(function, model)
 
     def compile(self, function: Function) -> Any:
         """Implement ``Toolchain.compile``; a whole model is compiled from the user's own file.
@@ -239,7 +244,7 @@ class OnnxFedToolchain(CppToolchain):
         own = original_model(function.model, function.nodes, function.inputs, function.outputs)
         if own is not None and self._misread(own) is None:
             try:
-                return self.finish(function, *self.plan_of(function, own))
+                return self.finish(function, *self._planned(function, own))
             except ToolchainError as error:
                 _LOG.info("%s takes the cleaned model, not the file: %s", self.name, error)
         return super().compile(function)
