@@ -62,45 +62,21 @@ needs_headers = pytest.mark.skipif(headers() is None, reason="no CUDA headers he
 needs_compiler = pytest.mark.skipif(not nvrtc(), reason="no CUDA compiler here")
 
 
-def module_of(build_body: Any, inputs: dict[str, tuple[int, ...]], dtype: str) -> tvm.IRModule:
-    builder = relax.BlockBuilder()
-    variables = [relax.Var(n, relax.TensorType(s, dtype)) for n, s in inputs.items()]
-    with builder.function("main", variables):
-        with builder.dataflow():
-            result = builder.emit_output(build_body(builder, *variables))
-        builder.emit_func_output(result)
-    return builder.get()
-
-
 def weight(shape: tuple[int, ...], dtype: str) -> Any:
     value = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     return relax.const(value / np.prod(shape[1:]) ** 0.5, dtype)
 
 
-def conv(
-    dtype: str, x: tuple[int, ...], w: tuple[int, ...], residual: bool = False, **how: Any
-) -> tvm.IRModule:
-    """Convolution, bias, residual if asked for, ReLU."""
-    operator = getattr(relax.op.nn, f"conv{len(x) - 2}d")
-    bias = weight((1, w[0], *(1 for _ in x[2:])), dtype)
-
-    def body(builder: Any, data: Any, *rest: Any) -> Any:
-        y = builder.emit(relax.op.add(builder.emit(operator(data, weight(w, dtype), **how)), bias))
-        for other in rest:
-            y = builder.emit(relax.op.add(y, other))
-        return builder.emit(relax.op.nn.relu(y))
-
-    inputs = {"x": x}
-    if residual:
-        inputs["r"] = (x[0], w[0], *x[2:])
-    return module_of(body, inputs, dtype)
-
-
-def dense(dtype: str, a: tuple[int, ...], b: tuple[int, ...]) -> tvm.IRModule:
-    def body(builder: Any, x: Any, y: Any) -> Any:
-        return builder.emit(relax.op.nn.gelu(builder.emit(relax.op.matmul(x, y))))
-
-    return module_of(body, {"x": a, "y": b}, dtype)
+def conv(dtype: str, x: tuple[int, ...], w: tuple[int, ...], **how: Any) -> tvm.IRModule:
+    """A convolution of images, a bias and ReLU."""
+    builder, data = relax.BlockBuilder(), relax.Var("x", relax.TensorType(x, dtype))
+    with builder.function("main", [data]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.nn.conv2d(data, weight(w, dtype), **how))
+            y = builder.emit(relax.op.add(y, weight((1, w[0], 1, 1), dtype)))
+            y = builder.emit_output(relax.op.nn.relu(y))
+        builder.emit_func_output(y)
+    return builder.get()
 
 
 def lowered(
@@ -190,18 +166,8 @@ def test_direct_convolutions_read_vectors_where_rows_are_whole_ones() -> None:
 
 
 CASES: dict[str, tuple[Any, str, ProductPlan | None]] = {
-    "3x3 with pads and a remainder": (
-        lambda d: conv(d, (1, 5, 9, 9), (33, 5, 3, 3), residual=True, padding=1),
-        "float32",
-        ProductPlan(SMALL),
-    ),
     "strided, groups, a batch, split": (
         lambda d: conv(d, (2, 16, 9, 9), (32, 8, 3, 3), strides=2, padding=1, groups=2),
-        "float32",
-        ProductPlan(SMALL, 2),
-    ),
-    "dense with a remainder, split": (
-        lambda d: dense(d, (1, 35, 50), (50, 40)),
         "float32",
         ProductPlan(SMALL, 2),
     ),
@@ -335,16 +301,6 @@ ROWS = {
         "r = Sqrt(e) i = Div(one, r) n = Mul(c, i) h = Cast<to=10>(n) y = Mul(g, h)",
         ["Reduction"],
     ),
-    "softmax with scale, mask and a guard against NaN": (
-        "float16[1,2,5,24] x, float16[1,1,5,24] r",
-        "s = Mul(x, half) m = Add(s, r) w = Softmax<axis=-1>(m) n = IsNaN(w) y = Where(n, zero, w)",
-        ["GeneralReduction"],
-    ),
-    "a layer norm between two sums, both of the first one": (
-        "float16[1,3,40] x, float16[1,3,40] r",
-        "s = Add(x, r) n = LayerNormalization<axis=-1>(s, g, b) y = Add(n, s)",
-        ["GeneralReduction"],
-    ),
 }
 
 
@@ -354,7 +310,6 @@ def test_what_surrounds_a_reduction_of_rows_is_one_kernel(name: str, tmp_path: P
     inputs, nodes, rules = ROWS[name]
     half = {"g": normal(40, dtype="float16"), "b": normal(40, dtype="float16")}
     numbers = {"eps": np.float32(1e-6), "one": np.float32(1), "last": np.array([-1])}
-    numbers |= {"half": np.float16(0.5), "zero": np.float16(0)}
     given = {n: v for n, v in (half | numbers).items() if re.search(rf"\b{n}\b", nodes)}
     model = model_of(inputs, nodes, **given)
     (instance,) = TVM.instances(Target.cuda("sm_90a"), "float32")
