@@ -14,7 +14,8 @@ from collage_engine.model.importer import import_model
 from collage_engine.support.errors import SENTENCE_CHARACTERS, CollageError
 from tests.support.written import written
 
-LOCAL = '<domain: "local", opset_import: ["": 17, "local": 1]> f (a) => (c)'
+RECURSIVE = """(float[2,3] x) => (y) { y = local.f(x) }
+<domain: "local", opset_import: ["": 17, "local": 1]> f (a) => (c) { c = local.f(a) }"""
 ADD = "(float[2,3] x) => (float[2,3] y) { y = Add(x, w) }"
 ONES = np.ones((2, 3), np.float32)
 
@@ -22,11 +23,6 @@ ONES = np.ones((2, 3), np.float32)
 def changed(text: str = "(float[2,3] x) => (y) { y = Relu(x) }") -> onnx.ModelProto:
     """Return a model that is then broken."""
     return written(text, {"w": ONES} if text is ADD else None)
-
-
-def with_function(call: str, body: str) -> onnx.ModelProto:
-    text = f"(float[2,3] x) => (y) {{ y = local.f{call} }} {LOCAL} {{ {body} }}"
-    return written(text, more='"local": 1')
 
 
 def unknown_element_type() -> onnx.ModelProto:
@@ -58,17 +54,9 @@ def with_name(name: str, reads: str = "nowhere") -> onnx.ModelProto:
     return model
 
 
-def attribute_twice() -> onnx.ModelProto:
-    model = changed("(float[2,3] x) => (y) { y = Softmax<axis: int = 1>(x) }")
-    model.graph.node[0].attribute.append(model.graph.node[0].attribute[0])
-    return model
-
-
 HUGE = {"shape": np.array([100_000, 1_000_000])}
 REFUSED: dict[str, tuple[onnx.ModelProto, str]] = {
-    "attribute twice": (attribute_twice(), "axis"),
-    "recursive functions": (with_function("(x)", "c = local.f(a)"), "must not be recursive"),
-    "call with more inputs": (with_function("(x, x)", "c = Relu(a)"), "import failed"),
+    "recursive functions": (written(RECURSIVE, more='"local": 1'), "must not be recursive"),
     "no such operator": (changed("(float[2,3] x) => (y) { y = Rleu(x) }"), "Rleu"),
     "Gather beyond the end": (
         written("(float[8] x) => (y) { y = Gather(x, i) }", {"i": np.array([8])}),

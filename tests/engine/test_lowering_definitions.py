@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
 from collage_engine.lowering import reference
 from collage_engine.lowering.definitions import by_definition
@@ -38,25 +38,17 @@ def one_operator(
     """A model of one node, and its inputs; some of them are initializers, None is left out."""
     names = ["" if value is None else f"i{k}" for k, value in enumerate(given)]
     arrays = {name: np.asarray(a) for name, a in zip(names, given, strict=True) if name}
-    fixed = {f"i{k}" for k in constants}
-    graph = helper.make_graph(
-        [
-            helper.make_node(
-                op, names, [f"y{k}" for k in range(outputs)], domain=domain, **attributes
-            )
-        ],
-        op,
-        [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in arrays.items()
-            if n not in fixed
-        ],
-        [onnx.ValueInfoProto(name=f"y{k}") for k in range(outputs)],
-        [numpy_helper.from_array(arrays[n], n) for n in sorted(fixed)],
+    fixed = {f"i{k}": arrays.pop(f"i{k}") for k in constants}
+    types = ((n, str(a.dtype).replace("float32", "float"), a.shape) for n, a in arrays.items())
+    inputs = ", ".join(f"{kind}{[*shape] or ''} {name}" for name, kind, shape in types)
+    results = ", ".join(f"y{k}" for k in range(outputs))
+    node = f"{results} = {domain}{'.' if domain else ''}{op}({', '.join(names)})"
+    text = f"({inputs}) => ({results}) {{ {node} }}"
+    model = written(text, fixed, opset=opset, more=f'"{MICROSOFT}": 1')
+    model.graph.node[0].attribute.extend(
+        map(helper.make_attribute, attributes, attributes.values())
     )
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid(MICROSOFT, 1)]
-    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
-    return model, {n: a for n, a in arrays.items() if n not in fixed}
+    return model, arrays
 
 
 def true_outputs(op: str, given: Sequence[Any], **more: Any) -> list[np.ndarray]:
@@ -297,18 +289,15 @@ def by_group(x: np.ndarray) -> np.ndarray:
 COLUMN = (6, 1, 1)
 ROWS = RANDOM.standard_normal((2, 7)).astype(f32)
 FLOATS: dict[str, tuple[str, list[np.ndarray], Callable[[], np.ndarray], dict[str, Any]]] = {
-    "instance": (
-        "InstanceNormalization",
-        [FAR, GAIN, SHIFT],
-        lambda: normalised(FAR, (2, 3)) * GAIN.reshape(COLUMN) + SHIFT.reshape(COLUMN),
-        {"opset": 11},
-    ),
-    "instance-18": (
-        "InstanceNormalization",
-        [FAR, GAIN, SHIFT],
-        lambda: normalised(FAR, (2, 3)) * GAIN.reshape(COLUMN) + SHIFT.reshape(COLUMN),
-        {"opset": 18},
-    ),
+    **{
+        f"instance-{opset}": (
+            "InstanceNormalization",
+            [FAR, GAIN, SHIFT],
+            lambda: normalised(FAR, (2, 3)) * GAIN.reshape(COLUMN) + SHIFT.reshape(COLUMN),
+            {"opset": opset},
+        )
+        for opset in (11, 18)
+    },
     "group": (
         "GroupNormalization",
         [FAR, GAIN, SHIFT],

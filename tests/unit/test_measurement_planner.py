@@ -97,11 +97,17 @@ def with_whole_models(fast_us: float, slow_us: float) -> list[CandidateRecord]:
 
 
 def plan(
-    rows: list[CandidateRecord], costs: dict[str, Cost], **given: Any
+    rows: list[CandidateRecord],
+    costs: dict[str, Cost],
+    *known: Any,
+    pins: tuple[Pin, ...] = (),
+    deadline: float = math.inf,
+    store: type[Stored] = Stored,
 ) -> tuple[Stored, MeasurementPlanner, bool]:
-    stored: Any = Stored(costs)
-    planner = MeasurementPlanner(inputs_of(GRAPH, rows, settings=RunSettings(threads=1)), stored)
-    return stored, planner, planner.measure(given.get("deadline", math.inf))
+    stored: Any = store(costs)
+    inputs = inputs_of(GRAPH, rows, pins, RunSettings(threads=1))
+    planner = MeasurementPlanner(inputs, stored, *known)
+    return stored, planner, planner.measure(deadline)
 
 
 def cover_of(planner: MeasurementPlanner) -> set[str]:
@@ -147,22 +153,16 @@ def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
             waves.append({(c.instance.id, c.nodes) for group in groups for c in group.candidates})
             return super().measure_batch(groups, deadline)
 
-    rows = with_whole_models(1000.0, 1400.0)
-    inputs = inputs_of(GRAPH, rows, settings=RunSettings(threads=1))
-    noting: Any = Noting(truth(slow_group_us=320.0))
-    MeasurementPlanner(inputs, noting, PAIRS).measure(math.inf)
+    plan(with_whole_models(1000.0, 1400.0), truth(slow_group_us=320.0), PAIRS, store=Noting)
     assert waves[0] == {(FAST.id, nodes) for nodes in PAIRS}
 
 
 def test_profiles_within_the_model_price_what_was_not_measured() -> None:
     """A toolchain whose partitions were seen to be slow in the model is not measured there."""
-    rows = records()
-    inputs = inputs_of(GRAPH, rows, settings=RunSettings(threads=1))
     seen = {FAST: 110.0, SLOW: 500.0}
     profiled = [Timed(instance.id, nodes, seen[instance]) for instance in seen for nodes in PAIRS]
-    stored: Any = Stored(truth(slow_group_us=320.0))
-    planner = MeasurementPlanner(inputs, stored, PAIRS, profiled)
-    assert planner.measure(math.inf)
+    stored, planner, is_measured = plan(records(), truth(slow_group_us=320.0), PAIRS, profiled)
+    assert is_measured
     assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
     assert not any(key.startswith("slow:") and "+" in key for key in stored.asked)
 
@@ -184,13 +184,9 @@ def test_without_time_nothing_is_measured_and_the_best_cover_is_not() -> None:
 
 def test_pins_have_a_price_since_the_best_cover_without_them_is_measured_too() -> None:
     pin = Pin(kind="on", nodes=(0, 1), toolchain="slow", text="all=slow")
-    rows = records()
-    inputs = inputs_of(GRAPH, rows, (pin,), RunSettings(threads=1))
-    stored: Any = Stored(truth(slow_group_us=320.0))
-    planner = MeasurementPlanner(inputs, stored)
-    assert planner.measure(math.inf)
-    known = {c.id for c in inputs.candidates if planner.inputs.costs.known(c.id)}
-    assert {"slow:0+1", "fast:0+1"} <= known
+    _, planner, is_measured = plan(records(), truth(slow_group_us=320.0), pins=(pin,))
+    assert is_measured
+    assert all(planner.inputs.costs.known(name) for name in ("slow:0+1", "fast:0+1"))
 
 
 def graph_of(op: str, weight: tuple[int, ...], out: tuple[int, ...], layout: str) -> GraphRecord:

@@ -255,26 +255,14 @@ def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> Non
         measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
         measuring.begin(inputs.candidates, inputs.costs)
         counts = measuring.counts
-        assert (counts.distinct, counts.from_trials, counts.from_store) == (
-            1,
-            0 if stored else 1,
-            1 if stored else 0,
-        )
+        assert (counts.distinct, counts.from_trials, counts.from_store) == (1, not stored, stored)
         assert measured_share(counts) == 1.0
 
 
 def test_control_closes_what_was_opened_however_the_job_ends() -> None:
-    class Resource:
-        closed = False
-
-        def __enter__(self) -> Resource:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.closed = True
-
-    resource = Resource()
+    opened = threading.Lock()
     with pytest.raises(ValueError, match="stopped"), RunControl() as control:
-        assert control.open(resource) is resource and not resource.closed
+        control.open(opened)
+        assert opened.locked()
         raise ValueError("stopped")
-    assert resource.closed
+    assert not opened.locked()
