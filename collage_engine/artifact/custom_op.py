@@ -44,26 +44,6 @@ IR_VERSION, OPSET = 8, 17
 """Versions of the ONNX file, which every runtime that the library takes can read."""
 
 
-def check_embeddable(artifact: Path) -> None:
-    """Check that an artifact can run as an operator of a host process.
-
-    Raises:
-        UsageError: It cannot; the sentence says why.
-    """
-    manifest = read_manifest(artifact)
-    reason = None
-    if manifest["device"] != "cpu":
-        reason = "its partitions run on a device, and the operator takes values of the processor"
-    for entry in manifest.get("entries", [{"folder": ""}]):
-        about = read_manifest(artifact / entry["folder"])
-        if about.get("requires"):
-            reason = about["requires"][0]["reason"]
-        elif any(value["dtype"] == "string" for value in (*about["inputs"], *about["outputs"])):
-            reason = "it takes or gives texts, which the loader in Python takes only"
-    if reason is not None:
-        raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
-
-
 def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
     """Put the library into an artifact's folder, and write the model of one node that runs it.
 
@@ -82,8 +62,10 @@ def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
         UsageError: The artifact cannot run so.
         ToolchainError: The library cannot be compiled.
     """
-    check_embeddable(artifact)
     manifest = read_manifest(artifact)
+    reason = _why_not(artifact, manifest)
+    if reason is not None:
+        raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
     runtime = builder.build(source())
     carried = {LIBRARY: runtime.path}
     carried.update((name, _tvm_library(name)) for name in TVM_LIBRARIES)
@@ -101,6 +83,19 @@ def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
     content = own.read_bytes() if own and is_own else _model(manifest).SerializeToString()
     write_atomically(model, content)
     return artifact / LIBRARY
+
+
+def _why_not(artifact: Path, manifest: Mapping[str, Any]) -> str | None:
+    """Return why an artifact cannot run as an operator of a host process; None: it can."""
+    if manifest["device"] != "cpu":
+        return "its partitions run on a device, and the operator takes values of the processor"
+    for entry in manifest.get("entries", [{"folder": ""}]):
+        about = read_manifest(artifact / entry["folder"])
+        if about.get("requires"):
+            return str(about["requires"][0]["reason"])
+        if any(value["dtype"] == "string" for value in (*about["inputs"], *about["outputs"])):
+            return "it takes or gives texts, which the loader in Python takes only"
+    return None
 
 
 def _runs_alike_anywhere(own: Path, manifest: Mapping[str, Any]) -> bool:

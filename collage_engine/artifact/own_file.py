@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-from onnx.external_data_helper import uses_external_data
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import read_manifest
@@ -85,15 +85,8 @@ class OwnFile:
 
 def files_beside(path: Path) -> list[str]:
     """Return the names of the files beside a model that hold its weights."""
-    return sorted(
-        {
-            entry.value
-            for tensor in every_tensor(read_without_weights(path))
-            if uses_external_data(tensor)
-            for entry in tensor.external_data
-            if entry.key == "location"
-        }
-    )
+    tensors = every_tensor(read_without_weights(path))
+    return sorted({ExternalDataInfo(t).location for t in tensors if uses_external_data(t)})
 
 
 def fastest(path: Path, artifacts: Sequence[Path], menu: Collection[str]) -> OwnFile:

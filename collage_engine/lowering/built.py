@@ -106,18 +106,15 @@ BOOKKEEPING = (
 """VM calls that move no data: allocations, checks, tuples, views (``copy`` copies a reference)."""
 
 
-def run_python_parts(module: str | Path | None) -> None:
+def run_python_parts(module: str | Path) -> None:
     """Run the Python files that a module needs before it is loaded; most modules need none.
 
     A toolchain whose C++ headers were not there when it was built runs through its Python
     interface; what opens it lies beside ``model.so`` and registers itself when it is run.
 
     Args:
-        module: A ``model.so`` in a folder that ``build.write_module`` made; None: nothing is
-            run.
+        module: A ``model.so`` in a folder that ``build.write_module`` made.
     """
-    if module is None:
-        return
     about = Path(module).parent / BUILT_FILE
     if not about.is_file():
         return

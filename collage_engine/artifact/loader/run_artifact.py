@@ -55,7 +55,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -101,7 +101,7 @@ class Damaged(ValueError):
     """The folder is not what its manifest says, or that is no manifest of this version."""
 
 
-def manifest_of(folder: str | Path) -> dict:
+def manifest_of(folder: str | Path) -> dict[str, Any]:
     """Return the artifact's manifest; see ``verify`` for its files.
 
     Raises:
@@ -130,7 +130,7 @@ def sha256(path: Path) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def verify(folder: str | Path, manifest) -> None:
+def verify(folder: str | Path, manifest: Mapping[str, Any]) -> None:
     """Compare every file with its hash; nothing of the folder is loaded before.
 
     Of several shapes, these are the manifests of each.
@@ -146,7 +146,7 @@ def verify(folder: str | Path, manifest) -> None:
             raise Damaged(f"{name} has changed since it was exported")
 
 
-def opened(folder):
+def opened(folder: Path) -> dict[str, Any]:
     """Return the manifest of a folder that may be loaded: its files are as they were.
 
     What ``model.so`` calls in Python, where a toolchain had no C++ headers when built, has run.
@@ -218,7 +218,7 @@ def with_weights(data: bytes) -> Any:
 
 
 @contextlib.contextmanager
-def module_file(folder, private):
+def module_file(folder: Path, private: bool) -> Iterator[Path]:
     """Give the file of a module, to be loaded inside the ``with`` block.
 
     A private one is a copy beside links to what it loads: the same file is loaded once in a
@@ -294,7 +294,7 @@ def numpy_dtype(name: str) -> Any:
     return np.dtype(name)
 
 
-def with_elements(inputs, names):
+def with_elements(inputs: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
     """Return inputs by the manifest's names; a sequence goes by the names of its elements."""
     arrays = {}
     for name, value in inputs.items():
@@ -348,14 +348,14 @@ class Value(NamedTuple):
     dtype: str
 
 
-class Outputs(list):
+class Outputs(list[Any]):
     """The outputs of a call in the model's order; ``outputs["logits"]`` is one of them, too."""
 
-    def __init__(self, names, arrays):
+    def __init__(self, names: Sequence[str], arrays: Any) -> None:
         super().__init__(arrays)
         self.names = names
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Any) -> Any:
         if isinstance(key, str):
             if key not in self.names:
                 raise KeyError(f"there is no output {key!r}; there are {', '.join(self.names)}")
@@ -369,7 +369,7 @@ class Called(abc.ABC):
     Who inherits it has a ``manifest`` and computes the outputs in ``_outputs``.
     """
 
-    manifest: dict
+    manifest: Mapping[str, Any]
 
     @cached_property
     def inputs(self) -> tuple[Value, ...]:
@@ -382,11 +382,11 @@ class Called(abc.ABC):
         return values_of(self.manifest, "outputs")
 
     @cached_property
-    def _input_names(self):
+    def _input_names(self) -> dict[str, None]:
         return dict.fromkeys(about.name for about in self.inputs)
 
     @cached_property
-    def _output_names(self):
+    def _output_names(self) -> tuple[str, ...]:
         return tuple(about.name for about in self.outputs)
 
     def __call__(self, *arrays: Any, **named: Any) -> Outputs:
@@ -404,7 +404,7 @@ class Called(abc.ABC):
         """
         return Outputs(self._output_names, self._outputs(self._by_name(arrays, named)))
 
-    def _by_name(self, arrays, named):
+    def _by_name(self, arrays: Any, named: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return the inputs of a call by the manifest's names."""
         names = self._input_names
         if len(arrays) == 1 and isinstance(arrays[0], Mapping):
@@ -436,11 +436,11 @@ class Called(abc.ABC):
         return [Outputs(self._output_names, outputs)[name] for name in wanted]
 
     @abc.abstractmethod
-    def _outputs(self, inputs):
+    def _outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Return the outputs, given all inputs by name."""
 
 
-def values_of(manifest, which) -> tuple[Value, ...]:
+def values_of(manifest: Mapping[str, Any], which: str) -> tuple[Value, ...]:
     """Return the "inputs" or "outputs" of a manifest, of all its shapes together."""
     values = []
     for same in zip(*(each[which] for each in manifest.get("entries", [manifest])), strict=True):
@@ -455,12 +455,12 @@ def values_of(manifest, which) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def new_tensor(shape, dtype):
+def new_tensor(shape: Sequence[int], dtype: str) -> Any:
     """Return a new tensor of the runtime's in this process's memory."""
     import tvm_ffi
 
     make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    return make(tvm_ffi.Shape(shape), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
+    return make(tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
 
 
 class Input:
@@ -470,7 +470,7 @@ class Input:
         about: The manifest's entry.
     """
 
-    def __init__(self, about):
+    def __init__(self, about: Mapping[str, Any]) -> None:
         import numpy as np
 
         self.name, self.shape = about["name"], tuple(about["shape"])
@@ -484,7 +484,7 @@ class Input:
         memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr() if count else 0)
         self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape) if count else None
 
-    def fill(self, value):
+    def fill(self, value: Any) -> None:
         """Copy a value into the tensor.
 
         Args:
@@ -501,7 +501,7 @@ class Input:
         if self._memory is not None:
             self._memory[...] = array
 
-    def _converted(self, array):
+    def _converted(self, array: Any) -> Any:
         """Return an array of the input's own type.
 
         Raises:
@@ -533,7 +533,7 @@ class Model(Called):
         private: Whether its module must be another file than that of an earlier instance.
     """
 
-    def __init__(self, folder: Path, manifest: dict[str, Any], private: bool = False) -> None:
+    def __init__(self, folder: Path, manifest: Mapping[str, Any], private: bool = False) -> None:
         self.manifest = manifest
         start = time.perf_counter()
         self._resident = resident_bytes()
@@ -580,7 +580,7 @@ class Model(Called):
         tensors = [about.tensor for about in self._inputs]
         return tensors if self._on_host else [self._copied(tensor, "cuda") for tensor in tensors]
 
-    def _copied(self, tensor, kind):
+    def _copied(self, tensor: Any, kind: str) -> Any:
         """Return a copy of a tensor on the device, or on the host."""
         import tvm_ffi
 
@@ -595,11 +595,11 @@ class Model(Called):
             return partial(self.run, None, inputs)
         return partial(self.invoke, self.bind(inputs))
 
-    def set_instrument(self, instrument):
+    def set_instrument(self, instrument: Any) -> None:
         """Have a function called before and after each call of TVM's virtual machine."""
         self._machine["set_instrument"](instrument)
 
-    def wait(self):
+    def wait(self) -> None:
         """Wait until the device is done; calls return before."""
         if not self._on_host:
             self._synchronise(self._device, 0)
@@ -620,7 +620,7 @@ class Model(Called):
                 use_huge_pages(self._before)
         return result
 
-    def _outputs(self, inputs):
+    def _outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
         with self._turn:
             return self.arrays(self.invoke(self.bind(inputs)))
 
@@ -630,7 +630,7 @@ class Model(Called):
             return [self._copy(result, self._kinds[0])]
         return [self._copy(self._field(result, i), kind) for i, kind in enumerate(self._kinds)]
 
-    def _copy(self, tensor, kind):
+    def _copy(self, tensor: Any, kind: str) -> Any:
         """Return an output as an array of its own: the tensor may be an input or a constant."""
         import numpy as np
 
@@ -652,7 +652,7 @@ class Model(Called):
         return array.view(dtype)
 
 
-def shapes_of(entry) -> dict[str, tuple[int, ...]]:
+def shapes_of(entry: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shapes of an entry's inputs, by name."""
     return {about["name"]: tuple(about["shape"]) for about in entry["inputs"]}
 
@@ -662,12 +662,17 @@ def elements_of(shapes: Mapping[str, Sequence[int]]) -> int:
     return sum(math.prod(shape) for shape in shapes.values())
 
 
-def shape_text(shapes):
+def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
     """Return shapes as one text, such as ``x [1, 3, 224, 224], y [1]``."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
 
 
-def pick(entries, shapes, padding, others=False):
+def pick(
+    entries: Sequence[Mapping[str, Any]],
+    shapes: Mapping[str, Sequence[int]],
+    padding: Mapping[str, Any],
+    others: bool = False,
+) -> tuple[int, dict[str, int]]:
     """Return the entry that runs inputs of some shapes, the smallest one that does.
 
     Args:
@@ -700,10 +705,14 @@ def pick(entries, shapes, padding, others=False):
     raise ValueError(f"the artifact has no entry for {shape_text(shapes)}; it has {has}{more}")
 
 
-def padded_sizes(wanted, shapes, padding):
+def padded_sizes(
+    wanted: Mapping[str, Sequence[int]],
+    shapes: Mapping[str, Sequence[int]],
+    padding: Mapping[str, Any],
+) -> dict[str, int] | None:
     """Return the sizes of the dimensions to pad along; None where an entry cannot be reached."""
     dims = {(name, axis): d for d, about in padding.items() for name, axis in about["inputs"]}
-    sizes: dict = {}
+    sizes: dict[str, int] = {}
     for name, target in wanted.items():
         given = shapes.get(name)
         if given is None or len(given) != len(target):
@@ -759,7 +768,7 @@ class OwnFile:
                 self._run = load[self._runtime]()
             return self._run(inputs)
 
-    def _onnxruntime(self):
+    def _onnxruntime(self) -> Callable[[Mapping[str, Any]], list[Any]]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -769,7 +778,7 @@ class OwnFile:
         session = kind(self._file, options, providers=["CPUExecutionProvider"])
         return lambda inputs: session.run(None, inputs)
 
-    def _openvino(self):
+    def _openvino(self) -> Callable[[Mapping[str, Any]], list[Any]]:
         import numpy as np
         import openvino
         from openvino.frontend import FrontEndManager
@@ -788,7 +797,7 @@ class OwnFile:
         compiled = openvino.Core().compile_model(model, "CPU", settings)
         request = compiled.create_infer_request()
 
-        def run(inputs):
+        def run(inputs: Mapping[str, Any]) -> list[Any]:
             request.infer({name: np.asarray(value) for name, value in inputs.items()})
             return [request.get_output_tensor(k).data.copy() for k in range(len(compiled.outputs))]
 
@@ -806,14 +815,24 @@ class Shapes(Called):
             artifact has it, and else they are refused.
     """
 
-    def __init__(self, folder, manifest, private=False, other=None):
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        private: bool = False,
+        other: Callable[[Mapping[str, Any]], Sequence[Any]] | None = None,
+    ) -> None:
         self.manifest = manifest
         self._folder, self._private, self._other = folder, private, other
         about = manifest.get("others")
-        if about and (other is None or about["runtime"] == "openvino") and has(about["runtime"]):
+        if (
+            about
+            and (other is None or about["runtime"] == "openvino")
+            and importlib.util.find_spec(about["runtime"])
+        ):
             file = folder / about["file"]
             self._other = OwnFile(file, about["runtime"], manifest["threads"])
-        self._models = {}
+        self._models: dict[int, Model] = {}
         self._turn = threading.Lock()
         self._names = [value.name for value in self.inputs]
         shapes = map(shapes_of, manifest["entries"])
@@ -824,13 +843,14 @@ class Shapes(Called):
         if len(self._numbers) == 1:
             self._entry(0)
 
-    def _outputs(self, inputs):
+    def _outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run the entry for these inputs; ValueError: there is none for their shapes."""
         import numpy as np
 
         entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
+        sizes: dict[str, int] = {}
         try:
-            number, sizes = self._numbers[tuple([inputs[name].shape for name in self._names])], {}
+            number = self._numbers[tuple([inputs[name].shape for name in self._names])]
         except (KeyError, AttributeError):  # another shape, or what NumPy makes an array of
             shapes = {name: np.shape(array) for name, array in inputs.items()}
             try:
@@ -851,7 +871,7 @@ class Shapes(Called):
         entry = entries[number]
         return cut(model._outputs(padded(inputs, entry)), entry, sizes, padding)
 
-    def _entry(self, number):
+    def _entry(self, number: int) -> Model:
         """Return the model of an entry, which is loaded now unless it was before."""
         if number not in self._models:
             name = self.manifest["entries"][number]["folder"]
@@ -859,7 +879,9 @@ class Shapes(Called):
             self._models[number] = Model(self._folder / name, manifest, self._private)
         return self._models[number]
 
-    def _run_other(self, inputs, shapes):
+    def _run_other(
+        self, inputs: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
+    ) -> list[Any]:
         """Run inputs for which there is no entry; the first time say so."""
         text = shape_text(shapes)
         with self._turn:
@@ -872,9 +894,10 @@ class Shapes(Called):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        return self._other(inputs)
+        assert self._other is not None
+        return list(self._other(inputs))
 
-    def _option(self, shapes):
+    def _option(self, shapes: Mapping[str, Sequence[int]]) -> str:
         """Return how ``collage place`` is told of shapes beside those that it was told."""
         sizes = self.manifest["model"].get("sizes", {})
         pairs = [zip(sizes.get(name, ()), shape, strict=False) for name, shape in shapes.items()]
@@ -901,12 +924,7 @@ class Shapes(Called):
             return {"entries": entries, "others": dict(self._other_calls)}
 
 
-def has(package: str) -> bool:
-    """Tell whether a Python package is installed."""
-    return importlib.util.find_spec(package) is not None
-
-
-def padded(arrays, entry):
+def padded(arrays: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs with zeros behind them, as large as an entry takes them."""
     import numpy as np
 
@@ -918,7 +936,12 @@ def padded(arrays, entry):
     return enlarged
 
 
-def cut(outputs, entry, sizes, padding):
+def cut(
+    outputs: Sequence[Any],
+    entry: Mapping[str, Any],
+    sizes: Mapping[str, int],
+    padding: Mapping[str, Any],
+) -> list[Any]:
     """Return an entry's outputs without what belongs to padding, in the same order."""
     parts = []
     for about, array in zip(entry["outputs"], outputs, strict=True):
@@ -983,7 +1006,7 @@ class Pool(Called):
         pairs = zip(self._threads, self._instances, strict=True)
         return [each.result() for each in [thread.submit(function, one) for thread, one in pairs]]
 
-    def _outputs(self, inputs):
+    def _outputs(self, inputs: Mapping[str, Any]) -> list[Any]:
         return self.with_one(lambda model: model(inputs))
 
     def close(self) -> None:
@@ -1032,7 +1055,7 @@ def load(
     return Pool(lambda number: instance(number > 0), streams, threads, manifest)
 
 
-def resident_bytes():
+def resident_bytes() -> int:
     """Return the process's resident memory in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
@@ -1047,7 +1070,7 @@ def read_sample(folder: str | Path, manifest: dict[str, Any]) -> tuple[dict[str,
     return inputs, [outputs[about["name"]] for about in manifest["outputs"]]
 
 
-def error_of(computed, true, loses_nan=False):
+def error_of(computed: Any, true: Any, loses_nan: bool = False) -> tuple[float, float]:
     """Return max|y-r| and max|y-r| / max|r|; of whole numbers the share of those that differ.
 
     With ``loses_nan`` anything may stand where NaN is right.
@@ -1073,7 +1096,7 @@ def error_of(computed, true, loses_nan=False):
 
 
 def compared(
-    manifest: dict[str, Any], outputs: Sequence[Any], truth: Sequence[Any]
+    manifest: Mapping[str, Any], outputs: Sequence[Any], truth: Sequence[Any]
 ) -> tuple[list[tuple[float, float]], str | None]:
     """Return the errors of outputs, and what is wrong with them or None."""
     wrong, errors = None, []
@@ -1110,7 +1133,7 @@ def benchmark(model: Model | Pool, inputs: dict[str, Any]) -> dict[str, Any]:
     """Time an artifact for one shape: single calls, or all instances of a pool at once."""
     expected = model.manifest["expected"]
 
-    def rate(one):
+    def rate(one: Model) -> float:
         start = time.perf_counter()
         return (1 + len(seconds_of_calls(one, inputs))) / (time.perf_counter() - start)
 
@@ -1138,7 +1161,7 @@ def seconds_of_calls(
     return taken
 
 
-def run(folder, timed):
+def run(folder: Path, timed: bool) -> bool:
     """Run an artifact on its sample, or each of several, and print what there is to say.
 
     Returns:
@@ -1162,7 +1185,7 @@ def run(folder, timed):
     return agree
 
 
-def main(argv=None):
+def main(argv: Sequence[str] | None = None) -> int:
     """Check the folder's files and run its module from the command line; the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", nargs="?", default=str(Path(__file__).resolve().parent.parent))
