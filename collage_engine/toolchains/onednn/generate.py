@@ -89,22 +89,14 @@ def _lower_all(
     plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, composites.Claim]
 ) -> None:
     part_of = {i: root for root, each in claims.items() for i in members(each.nodes)}
-    lowered_alone: set[int] = set()
     for index in members(nodes):
-        if index in plan.of_node:
-            continue
         root = part_of.get(index)
-        if root is not None and root not in lowered_alone:
-            if index != root:
-                continue
-            if _lower_composite(plan, claims[root]):
-                continue
+        if root is None:
+            _lower_call(plan, plan.graph.nodes[index])
+        elif index == root and not _lower_composite(plan, claims[root]):
             # Its constants are others than expected: operator by operator, the root last.
-            lowered_alone.add(root)
             for inner in members(claims[root].nodes):
                 _lower_call(plan, plan.graph.nodes[inner])
-            continue
-        _lower_call(plan, plan.graph.nodes[index])
 
 
 def _lower_composite(plan: OneDnnProgram, claim: composites.Claim) -> bool:

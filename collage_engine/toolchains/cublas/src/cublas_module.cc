@@ -7,6 +7,7 @@
 #include <cublasLt.h>
 
 #include <array>
+#include <sstream>
 
 #include "collage_cuda.h"
 
@@ -47,25 +48,17 @@ cublasLtHandle_t Handle() {
   return handle;
 }
 
-std::string ToHex(const cublasLtMatmulAlgo_t& algorithm) {
-  static const char* digits = "0123456789abcdef";
-  const auto* bytes = reinterpret_cast<const unsigned char*>(&algorithm);
-  std::string text;
-  for (size_t i = 0; i < sizeof algorithm; ++i) {
-    text += digits[bytes[i] >> 4];
-    text += digits[bytes[i] & 15];
-  }
-  return text;
+std::string ToText(const cublasLtMatmulAlgo_t& algorithm) {
+  std::ostringstream text;
+  for (uint64_t word : algorithm.data) text << word << ' ';
+  return text.str();
 }
 
-std::optional<cublasLtMatmulAlgo_t> FromHex(const std::string& text) {
+std::optional<cublasLtMatmulAlgo_t> FromText(const std::string& text) {
   cublasLtMatmulAlgo_t algorithm{};
-  if (text.size() != 2 * sizeof algorithm) return std::nullopt;
-  auto* bytes = reinterpret_cast<unsigned char*>(&algorithm);
-  for (size_t i = 0; i < sizeof algorithm; ++i) {
-    bytes[i] = static_cast<unsigned char>(std::stoi(text.substr(2 * i, 2), nullptr, 16));
-  }
-  return algorithm;
+  std::istringstream words(text);
+  for (uint64_t& word : algorithm.data) words >> word;
+  return words ? std::make_optional(algorithm) : std::nullopt;
 }
 
 // One product; all descriptors are made in the constructor, which needs no device.
@@ -109,7 +102,7 @@ class Product {
     }
     Set(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
     if (bias_) Set(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, kind);
-    if (Has(about, "algorithm")) algorithm_ = FromHex(GetString(about, "algorithm"));
+    if (Has(about, "algorithm")) algorithm_ = FromText(GetString(about, "algorithm"));
   }
   Product(const Product&) = delete;
   Product& operator=(const Product&) = delete;
@@ -151,7 +144,7 @@ class Product {
   }
   std::optional<std::string> choice() const {
     if (!algorithm_) return std::nullopt;
-    return ToHex(*algorithm_);
+    return ToText(*algorithm_);
   }
 
  private:
