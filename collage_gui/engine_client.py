@@ -183,7 +183,7 @@ class EngineClient(QObject):
         process.start(command[0], command[1:])
         if self._process is None:
             return
-        self._send(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
+        self.request(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
         self._hello_timer.start(int(HELLO_S * 1000))
         self._watch.start()
 
@@ -226,18 +226,12 @@ class EngineClient(QObject):
 
         The engine answers those made before it has said hello after its hello.
         """
-        if self.state != "stopped":
-            self._send(request, on_result, on_error)
-        elif on_error is not None:
-            # It is called later, as with every answer: no call is answered within itself.
-            QTimer.singleShot(0, self, lambda: on_error("the engine is not running: restart it"))
-
-    def _send(
-        self,
-        request: protocol.Request[Any],
-        on_result: OnResult | None = None,
-        on_error: OnError | None = None,
-    ) -> None:
+        if self.state == "stopped":
+            if on_error is not None:
+                # It is called later, as with every answer: no call is answered within itself.
+                reason = "the engine is not running: restart it"
+                QTimer.singleShot(0, self, lambda: on_error(reason))
+            return
         number, self._next = self._next, self._next + 1
         self._pending[number] = _Pending(request, on_result, on_error)
         message = {"jsonrpc": "2.0", "id": number, "method": request.method, "params": request}
@@ -349,7 +343,7 @@ class EngineClient(QObject):
         elif self._pending:
             oldest = min(w.sent for w in self._pending.values())
             if now - max(oldest, self._heard) > SILENCE_S:
-                self._send(protocol.Hello(client="ping"))
+                self.request(protocol.Hello(client="ping"))
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
