@@ -16,6 +16,7 @@ from collage_engine.support.errors import UsageError
 from tests.support.artifact_cases import artifact_maker, artifact_of, cover_in_turn
 from tests.support.command import python
 from tests.support.written import written
+from tests.zoo.net import Net
 
 COVERS = {"tvm": ["tvm"], "mixed": ["openvino", "tvm", "onnxruntime", "onednn"]}
 
@@ -120,6 +121,50 @@ threads = [threading.Thread(target=use, args=[number]) for number in range(3)]
 print(failed)
 """
     assert in_plain_session(body, model, library.name, *copies).strip() == "[]"
+
+
+LOADS = """
+import threading
+failed = []
+def use(folder):
+    inputs, truth = sample(f"{folder}/artifact")
+    for _ in range(5):
+        try:
+            if how == "loader":
+                found = run_artifact.load(f"{folder}/artifact")(inputs)
+            else:
+                name = f"{folder}/artifact/libcollage_custom_op.so"
+                found = session(f"{folder}/operator.onnx", name).run(None, inputs)
+            assert np.allclose(found[0], *truth.values(), rtol=1e-3, atol=1e-4)
+        except Exception as error:
+            failed.append(str(error))
+how, *folders = sys.argv[1:]
+sys.path.insert(0, f"{folders[0]}/artifact/loader")
+import run_artifact
+threads = [threading.Thread(target=use, args=[folder]) for folder in folders]
+[each.start() for each in threads]
+[each.join() for each in threads]
+print(failed)
+"""
+
+
+def test_different_models_are_loaded_at_the_same_time(tmp_path):
+    """Each reads its weights from a folder of its own, which the environment names meanwhile."""
+    folders = [tmp_path / str(number) for number in range(3)]
+    for seed, folder in enumerate(folders):
+        folder.mkdir()
+        net = Net("dense", opset=13, seed=seed)
+        x = net.input("x", [1, 256])
+        for _ in range(4):
+            x = net.op("Relu", net.dense(x, 256, 256))
+        net.output(x)
+        onnx.save(net.model(), folder / "model.onnx")
+        imported = import_model(folder / "model.onnx")
+        placed = artifact_of(imported, cover_in_turn(imported, ["tvm", "onednn"]), folder)
+        assert list((placed / "weights").iterdir())
+        embed(placed, folder / "operator.onnx")
+    for how in ("loader", "drop-in"):
+        assert in_plain_session(LOADS, how, *folders).strip() == "[]"
 
 
 def test_a_session_can_be_opened_again_after_it_was_closed(embedded):

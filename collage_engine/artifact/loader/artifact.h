@@ -217,6 +217,20 @@ inline ffi::Module WithWeights(const ffi::Bytes& data) {
   return load(ffi::Bytes(std::move(whole))).cast<ffi::Module>();
 }
 
+// Held while a module is loaded, which reads its weights in a folder that the process's environment names. It is one
+// for all libraries of the process: each drop-in has this code.
+inline std::mutex& Loading() {
+  static std::mutex own;
+  constexpr const char* kName = "collage.loading";
+  if (!ffi::Function::GetGlobal(kName).has_value()) {
+    try {
+      ffi::Function::SetGlobal(kName, ffi::Function::FromTyped([] { return static_cast<void*>(&own); }));
+    } catch (const ffi::Error&) {  // another thread was first
+    }
+  }
+  return *static_cast<std::mutex*>(ffi::Function::GetGlobalRequired(kName)().cast<void*>());
+}
+
 // A loaded artifact for one shape. After its second run its memory is put on huge pages, unless COLLAGE_HUGE_PAGES=0: a program
 // that calls once would pay for what others gain later.
 class Model {
@@ -258,6 +272,7 @@ class Model {
 
  private:
   static ffi::Module Load(const std::string& folder, const json::Object& manifest) {
+    std::lock_guard<std::mutex> lock(Loading());
     // The files of weights are those whose hashes were checked, whatever folder the shell names.
     setenv("COLLAGE_WEIGHTS_FOLDER", fs::absolute(folder).c_str(), /*overwrite=*/1);
     ffi::Function::SetGlobal("ffi.Module.load_from_bytes.collage.weights", ffi::Function::FromTyped(WithWeights),

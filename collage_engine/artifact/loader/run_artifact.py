@@ -70,6 +70,8 @@ TEXT_BYTES = 256
 """Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
+LOADING = threading.Lock()
+"""Held while a module is loaded, which reads its weights in the folder of the environment."""
 SHARED_WEIGHTS = "ffi.Module.load_from_bytes.collage.weights"
 """Global function by which TVM loads modules whose weights lie in files (``with_weights``)."""
 CUDART = "libcudart.so.13"
@@ -543,9 +545,9 @@ class Model(Called):
 
         self._on_host = kind == "cpu"
         self._before = private_regions() if self._on_host else []
-        os.environ[WEIGHTS_FOLDER] = str(folder)
-        tvm_ffi.register_global_func(SHARED_WEIGHTS, with_weights, override=True)
-        with module_file(folder, private) as module:
+        with LOADING, module_file(folder, private) as module:
+            os.environ[WEIGHTS_FOLDER] = str(folder)
+            tvm_ffi.register_global_func(SHARED_WEIGHTS, with_weights, override=True)
             library = tvm_ffi.load_module(str(module))
         self.library = library
         """The module, which imports those of the runtimes."""
