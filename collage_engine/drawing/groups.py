@@ -149,6 +149,8 @@ def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]
         while begin < len(boxes):
             ends = range(begin + size, min(begin + 2 * size, len(boxes)))
             end = min(ends, key=lambda at: passing[boxes[at][0]], default=len(boxes))
+            if end == len(boxes) - 1:
+                end = len(boxes)  # one box would be a section by itself
             run = boxes[begin:end]
             section = _section(graph, f"section:{parent or ''}:{number}", parent, run)
             begin, number = end, number + 1

@@ -235,6 +235,7 @@ def test_names_that_only_count_types_are_no_scopes() -> None:
     first = first_view(graph, made)
     assert 10 < len(first) <= LEGIBLE_BOXES
     for group in made:  # a run of nodes that follow one another
+        assert len(group.members) > 1
         assert list(group.members) == list(range(group.members[0], group.members[-1] + 1))
     inner = [group.members[0] for group in made[1:]]
     assert all(at % 4 in (0, 3) for at in inner), "no section begins within a branch"
