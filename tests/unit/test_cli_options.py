@@ -47,27 +47,19 @@ def test_place_options_become_settings(tmp_path):
     mine.write_text(json.dumps({"conv1": "tvm"}))
     inputs = tmp_path / "x.npz"
     np.savez(inputs, x=np.zeros(3))
-    settings = settings_from(
-        place(
-            "--toolchains",
-            "onednn, tvm",
-            "--threads",
-            "2",
-            "--budget",
-            "2m",
-            "--shape",
-            "x=1,3",
-            "--placement",
-            str(mine),
-            "--inputs",
-            str(inputs),
-        )
-    )
+    options = f"""--toolchains 'onednn, tvm' --threads 2 --budget 2m --shape x=1,3
+        --placement {mine} --inputs {inputs} --allow-runtimes tvm,onednn --max-runtimes 1
+        --max-artifact-size 200M --licences 'Apache-2.0, BSD'"""
+    settings = settings_from(place(*shlex.split(options)))
     assert settings.toolchains == ("onednn", "tvm")
     assert (settings.threads, settings.budget_s) == (2, 120.0)
     assert settings.shapes == {"x": (1, 3)}
     assert settings.placements == ({"conv1": "tvm"},)
     assert settings.inputs_npz == inputs.read_bytes()
+    assert settings.allow_runtimes == ("tvm", "onednn") and settings.max_runtimes == 1
+    assert settings.max_artifact_bytes == 200_000_000
+    assert settings.licences == ("Apache-2.0", "BSD")
+    assert settings_from(place()) == RunSettings()
 
 
 @pytest.mark.parametrize(
@@ -183,25 +175,6 @@ def test_every_equivalent_that_the_page_for_newcomers_names_exists():
             build_parser().parse_args(words[1:])
         else:
             assert span.startswith("collage_engine.load")
-
-
-def test_options_become_settings():
-    settings = settings_from(
-        place(
-            "--allow-runtimes",
-            "tvm,onednn",
-            "--max-runtimes",
-            "1",
-            "--max-artifact-size",
-            "200M",
-            "--licences",
-            "Apache-2.0, BSD",
-        )
-    )
-    assert settings.allow_runtimes == ("tvm", "onednn") and settings.max_runtimes == 1
-    assert settings.max_artifact_bytes == 200_000_000
-    assert settings.licences == ("Apache-2.0", "BSD")
-    assert settings_from(place()) == RunSettings()
 
 
 @pytest.fixture

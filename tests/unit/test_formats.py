@@ -126,20 +126,13 @@ def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) ->
     return row(record, cost)
 
 
-def net_problem(plain_us: float, nhwc_us: float, conversion_us: float | None):
-    graph = small_net()
-    records = [measured(graph, "a", (k,), plain_us, False) for k in range(5)]
-    records += [measured(graph, "b", (k,), nhwc_us, True) for k in range(3)]
-    constants = {}
-    if conversion_us is not None:
-        kind = TensorType(IMAGE, "float32")
-        for pair in ((PLAIN, NHWC), (NHWC, PLAIN)):
-            constants[conversion_constant(kind, *pair)] = conversion_us
-    return inputs_of(graph, records).with_constants(constants | {"launch": 0.5})
-
-
 def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
-    inputs = net_problem(10.0, 4.0, 2.0)
+    graph, kind = small_net(), TensorType(IMAGE, "float32")
+    records = [measured(graph, "a", (k,), 10.0, False) for k in range(5)]
+    records += [measured(graph, "b", (k,), 4.0, True) for k in range(3)]
+    pairs = (PLAIN, NHWC), (NHWC, PLAIN)
+    constants = {conversion_constant(kind, *pair): 2.0 for pair in pairs} | {"launch": 0.5}
+    inputs = inputs_of(graph, records).with_constants(constants)
     best = inputs.placement(inputs.search().covers[0])
     assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
     assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}

@@ -119,21 +119,28 @@ def test_equals_brute_force_where_candidates_are_jointly_cyclic(block: int) -> N
     assert tally["decided by acyclicity"] > 5 * ROUNDS
 
 
+def compare_ranked(
+    seed: int, truth: BruteForce, problem: Problem, count: int, previous: Search | None = None
+) -> bool:
+    """Check the cheapest distinct covers; return whether there are several."""
+    allowed = sorted(truth.honoured(truth.problem.get("pins", [])))
+    ranked = k_best(problem, count, previous=previous)
+    assert len(ranked) == min(count, len(allowed)), f"seed {seed}"
+    for cover, (cost, _) in zip(ranked, allowed, strict=False):
+        assert abs(cover.cost_us - cost) < NEAR, f"seed {seed}"
+        assert abs(cover.regret_us - (cost - allowed[0][0])) < NEAR
+        assert check_cover(problem, cover.cover) == pytest.approx(cover.cost_us)
+    found = {truth.indices(cover.cover) for cover in ranked}
+    assert len(found) == len(ranked) and found <= {chosen for _, chosen in allowed}
+    return len(ranked) > 1
+
+
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
     several = 0
     for seed in range(2 * 10**8, 2 * 10**8 + 80 * ROUNDS):
         data = random_problem(seed, cyclic=cyclic)
-        truth = BruteForce(data)
-        allowed = sorted(truth.honoured(data.get("pins", [])))
-        ranked_covers = k_best(problem_from(data), 6)
-        assert len(ranked_covers) == min(6, len(allowed)), f"seed {seed}"
-        for ranked_cover, (cost, _) in zip(ranked_covers, allowed, strict=False):
-            assert abs(ranked_cover.cost_us - cost) < NEAR, f"seed {seed}"
-            assert abs(ranked_cover.regret_us - (cost - allowed[0][0])) < NEAR
-        found = {truth.indices(ranked_cover.cover) for ranked_cover in ranked_covers}
-        assert len(found) == len(ranked_covers) and found <= {c for _, c in allowed}
-        several += len(ranked_covers) > 1
+        several += compare_ranked(seed, BruteForce(data), problem_from(data), 6)
     assert several > 20
 
 
@@ -158,13 +165,7 @@ def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
         ids = [problem.candidates[c].id for c in found.cover]
         assert check_cover(problem, ids) == pytest.approx(float(least)), f"seed {seed}"
         bounded += compare_through(seed, search, found, truth, allowed)
-        ranked = k_best(problem, 4, previous=search)
-        assert len(ranked) == min(4, len(allowed)), f"seed {seed}"
-        for cover, (cost, _) in zip(ranked, allowed, strict=False):
-            assert abs(cover.cost_us - cost) < NEAR, f"seed {seed}"
-            assert check_cover(problem, cover.cover) == pytest.approx(cover.cost_us)
-        assert len({truth.indices(cover.cover) for cover in ranked}) == len(ranked)
-        several += len(ranked) > 1
+        several += compare_ranked(seed, truth, problem, 4, search)
     assert bounded > 40 * ROUNDS and several > 5 * ROUNDS
 
 

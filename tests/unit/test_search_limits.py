@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.api import Search, reuse, solve
 from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
 from tests.support.search_instances import BruteForce, lanes_problem, random_problem
-from tests.unit.test_search_exact import compare_cover, compare_regrets
+from tests.unit.test_search_exact import compare_cover, compare_ranked, compare_regrets
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
 NEAR = Fraction(1, 10**6)
@@ -236,14 +236,7 @@ def test_k_best_keep_to_the_limits() -> None:
     several = 0
     for seed in range(4 * 10**9, 4 * 10**9 + 90 * ROUNDS):
         data = limited_problem(seed)
-        truth, problem = LimitedForce(data), problem_from(data)
-        allowed = sorted(truth.honoured(data.get("pins", [])))
-        ranked_covers = k_best(problem, 5)
-        assert len(ranked_covers) == min(5, len(allowed)), f"seed {seed}"
-        for ranked_cover, (cost, _) in zip(ranked_covers, allowed, strict=False):
-            assert abs(ranked_cover.cost_us - cost) < NEAR, f"seed {seed}"
-            assert isinstance(check_cover(problem, ranked_cover.cover), float)
-        several += len(ranked_covers) > 1
+        several += compare_ranked(seed, LimitedForce(data), problem_from(data), 5)
     assert several > 10
 
 
