@@ -251,17 +251,6 @@ def test_without_a_folder_that_can_be_written_a_process_compiles_once(
     assert folder.read_text() == "no folder"
 
 
-def test_a_full_disk_keeps_nothing(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
-    def full(file: Path, content: bytes) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(kept_files, "write_atomically", full)
-    for _ in range(2):
-        assert np.array_equal(run(module_of(scaled(3.0))), times(3.0))
-    assert len(compiled) == 1
-    assert not list(kernel_files())
-
-
 def keep(names: Sequence[str], size: int) -> list[Path]:
     """Keeps kernels that were used one after the other, each an hour later."""
     for name in names:
