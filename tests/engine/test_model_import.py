@@ -13,8 +13,8 @@ import msgspec
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
 
+from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.graph import NO_OPERATORS
@@ -159,31 +159,11 @@ NAMES = [n for n in zoo.SMALL if n not in ("outputs", "tiny")]
 TOLERANCE = {"float16": 5e-3, "qdq": 1e-2}
 
 
-def _truth(model: ImportedModel) -> dict[int, np.ndarray]:
-    """Every value that the cleaned model has a name for, by index."""
-    inputs = model.random_inputs(0)
-    graph = model.graph
-    named = {
-        value.index: value.onnx_value
-        for value in graph.values
-        if value.producer is not None and value.onnx_value is not None
-    }
-    exposed = onnx.ModelProto()
-    exposed.CopyFrom(model.onnx)
-    del exposed.graph.output[:]
-    names = list(dict.fromkeys(named.values()))
-    exposed.graph.output.extend(helper.make_empty_tensor_value_info(v) for v in names)
-    found = dict(zip(names, run_onnx(exposed, inputs), strict=True))
-    truth = {i: found[v] for i, v in named.items()}
-    for (name, _), index in zip(model.inputs, graph.record.inputs, strict=True):
-        truth[index] = inputs[name]
-    return truth
-
-
 @pytest.mark.parametrize("name", NAMES)
-def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
+def test_slices_of_whole_nodes_give_the_true_values(name: str, tmp_path: Path) -> None:
     _, model = _import(name)
-    graph, truth = model.graph, _truth(model)
+    graph = model.graph
+    truth = TrueValues.record(model, model.random_inputs(0), tmp_path)
     dice = random.Random(name)
     places = graph.whole([])
     tried = 0
@@ -203,10 +183,10 @@ def test_slices_of_whole_nodes_give_the_true_values(name: str) -> None:
         assert [i.name for i in made.graph.input] == [f"v{i}" for i in inputs]
         assert [o.name for o in made.graph.output] == [f"v{i}" for i in outputs]
         onnx.checker.check_model(made)
-        found = run_onnx(made, {f"v{i}": truth[i] for i in inputs})
+        found = run_onnx(made, {f"v{i}": truth.value(i) for i in inputs})
         for index, given in zip(outputs, found, strict=True):
-            assert given.dtype == truth[index].dtype
-            assert relative_error(given, truth[index]) <= TOLERANCE.get(name, 2e-5)
+            assert given.dtype == truth.value(index).dtype
+            assert relative_error(given, truth.value(index)) <= TOLERANCE.get(name, 2e-5)
     assert tried
 
 

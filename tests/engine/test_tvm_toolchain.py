@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 pytest.importorskip("tvm")
@@ -23,8 +22,8 @@ from collage_engine.toolchains.tvm import channels_last
 from collage_engine.toolchains.tvm.lowering import fused, lower_module
 from collage_engine.toolchains.tvm.toolchain import SUPPORTED, TvmToolchain
 from tests import zoo
-from tests.support.model_runs import relative_error
-from tests.support.toolchain_cases import Net, default_instance, imported, whole
+from tests.support.model_runs import relative_error, run_onnx
+from tests.support.toolchain_cases import Net, default_instance, imported, name_of, whole
 from tests.support.tvm_cases import constant, conv, function
 
 TOOLCHAIN = TvmToolchain()
@@ -44,16 +43,11 @@ def calls(module: tvm.IRModule, name: str) -> list[Any]:
 def test_whole_models(name: str) -> None:
     model = import_onnx(zoo.build(name), shapes=zoo.SHAPES.get(name))
     values = model.random_inputs(seed=3)
-    session = onnxruntime.InferenceSession(
-        model.onnx.SerializeToString(), providers=["CPUExecutionProvider"]
-    )
-    want = session.run(None, values)
+    want = run_onnx(model.onnx, values)
     part = whole(model, INSTANCE)
-    names = dict(zip(model.graph.record.inputs, model.graph.record.input_names, strict=True))
     with compile_function(part) as compiled:
-        got = dict(
-            zip(part.outputs, compiled.run([values[names[i]] for i in part.inputs]), strict=True)
-        )
+        given = [values[name_of(model.graph, i)] for i in part.inputs]
+        got = dict(zip(part.outputs, compiled.run(given), strict=True))
         kernels = compiled.inside()["kernels"]
     assert all(k["schedule"] != "unknown" for k in kernels)
     # A step of 8 bits here or there, where a sum in another order flips a rounding.
