@@ -12,6 +12,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 
+from collage_engine.lowering.shared_weights import with_length
 from collage_engine.machine.processes import on_all_processors
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.cuda import by_nvrtc, nvrtc
@@ -136,13 +137,9 @@ def with_cubins(
     codes = compile_([source for *_, source in modules], architecture)
     pieces, end = [], 8
     for (begin, after, table, _), code in zip(modules, codes, strict=True):
-        pieces += [blob[end:begin], _field(_field(b"cubin") + table + _field(code))]
+        pieces += [blob[end:begin], with_length(with_length(b"cubin") + table + with_length(code))]
         end = after
-    return _field(b"".join([*pieces, blob[end:]]))
-
-
-def _field(data: bytes) -> bytes:
-    return struct.pack("<Q", len(data)) + data
+    return with_length(b"".join([*pieces, blob[end:]]))
 
 
 def _source_modules(blob: bytes) -> Iterator[tuple[int, int, bytes, str]]:
@@ -150,7 +147,7 @@ def _source_modules(blob: bytes) -> Iterator[tuple[int, int, bytes, str]]:
 
     Each is where its bytes and their length begin and end, its table of kernels, and its source.
     """
-    kind = _field(KIND)
+    kind = with_length(KIND)
     start = 8
     while (found := blob.find(kind, start)) >= 0:
         start = begin = found + len(kind)
@@ -158,7 +155,7 @@ def _source_modules(blob: bytes) -> Iterator[tuple[int, int, bytes, str]]:
         after = begin + 8 + size
         payload = blob[begin + 8 : after]
         # Else the same bytes by chance, inside another module, or one that is compiled.
-        if len(payload) == size and payload.startswith(_field(SOURCE)):
+        if len(payload) == size and payload.startswith(with_length(SOURCE)):
             yield begin, after, *_table_and_source(payload)
             start = after
 

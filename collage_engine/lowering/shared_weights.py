@@ -140,19 +140,19 @@ class SharedWeights:
             begin, end = _field(blob, end)
             kind = blob[begin:end]
             if kind == b"_lib":  # the library itself, which has no bytes
-                pieces.append(_with_length(kind))
+                pieces.append(with_length(kind))
                 continue
             begin, end = _field(blob, end)
             files = _with_names(
                 blob, begin, end, sorted(self._spots(kind, blob, begin, end, given))
             )
             if len(files) == 1:
-                pieces += map(_with_length, (kind, *files))
+                pieces += map(with_length, (kind, *files))
                 continue
             names.update((name.decode(), None) for name in files[1::2])
-            content = b"".join(map(_with_length, (kind, *files)))
-            pieces += map(_with_length, (KIND, content))
-        return _with_length(b"".join(pieces)), tuple(names)
+            content = b"".join(map(with_length, (kind, *files)))
+            pieces += map(with_length, (KIND, content))
+        return with_length(b"".join(pieces)), tuple(names)
 
     def _spots(
         self,
@@ -219,5 +219,6 @@ def _field(blob: bytes, begin: int) -> tuple[int, int]:
     return begin + 8, begin + 8 + int.from_bytes(blob[begin : begin + 8], "little")
 
 
-def _with_length(data: bytes) -> bytes:
+def with_length(data: bytes) -> bytes:
+    """Return bytes behind their length, as modules are serialised."""
     return struct.pack("<Q", len(data)) + data
