@@ -20,6 +20,7 @@ import argparse
 import json
 import os
 import random
+import shutil
 import statistics
 import tempfile
 import time
@@ -33,7 +34,8 @@ from collage_engine.machine.clocks import round_trip_ns
 from collage_engine.machine.device import device
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.toolchains.runtime.builder import find_compiler
-from tests.benchmarks.place import PlacingFailed, model_file, placed, print_head, print_row
+from tests import zoo
+from tests.support.command import collage
 
 OURS, FLOAT32 = "collage", "float32"
 RIGHT = {FLOAT32: 1e-3, "bf16": 5e-2}
@@ -50,6 +52,38 @@ RESAMPLES = 4000
 
 Entry = dict[str, Any]
 """One model at one thread count and precision."""
+
+
+class PlacingFailed(Exception):
+    """``collage place`` ended with an error; the last line of what it said."""
+
+
+def model_file(name: str, folder: Path) -> Path:
+    """Return the .onnx file of a model given by name or path."""
+    if name.endswith(".onnx"):
+        return Path(name).resolve()
+    path = folder / f"{name}.onnx"
+    path.write_bytes(zoo.build(name).SerializeToString(deterministic=True))
+    return path
+
+
+def placed(model: Path, out: Path, options: str, reuse: bool) -> dict[str, Any]:
+    """Place a model, and return the document that ``collage place --json`` printed.
+
+    It is kept next to the artifact, and may be reused.
+
+    Raises:
+        PlacingFailed: The command failed.
+    """
+    kept = out.with_suffix(".json")
+    if not (reuse and kept.exists() and out.exists()):
+        shutil.rmtree(out, ignore_errors=True)
+        done = collage(f"place {model} -o {out} --json {options}", timeout=None)
+        if done.returncode:
+            raise PlacingFailed((done.stderr.strip().splitlines() or ["no message"])[-1])
+        kept.write_text(done.stdout)
+    document: dict[str, Any] = json.loads(kept.read_text())
+    return document
 
 
 def specs_of(model: Path, artifact: Path, threads: int, precision: str) -> list[dict[str, Any]]:
@@ -77,12 +111,10 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     """Place, build, time: one row."""
     model = model_file(name, keep)
     artifact = keep / f"{model.stem}-{threads}-{options.precision}"
-    if not options.reuse:
-        artifact.with_suffix(".json").unlink(missing_ok=True)
     how = f"--threads {threads} --budget {options.budget} --tune-budget {options.tune_budget} "
     how += f"--precision {options.precision}"
     how += f" --tolerance {options.tolerance}" if options.tolerance else ""
-    placement = placed(model, artifact, how)["placement"]
+    placement = placed(model, artifact, how, options.reuse)["placement"]
     runtimes: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[tuple[float, float]]] = {}
     trips = [round_trip(threads)]
@@ -202,9 +234,9 @@ def print_tables(entries: list[Entry]) -> None:
         names = [OURS, *sorted({name for entry in some for name in entry["runtimes"]} - {OURS})]
         print(f"\n**{group[0]} thread(s), {group[1]}**, ms:\n")
         against = "ours against the best other|against the best of float32"
-        print_head("|".join(["model", *names, against, "placed on", "round trip"]))
-        for entry in some:
-            print_row(cells_of(entry, names))
+        titles = "|".join(["model", *names, against, "placed on", "round trip"]).split("|")
+        for cells in (titles, ["---"] * len(titles), *(cells_of(entry, names) for entry in some)):
+            print(f"| {' | '.join(cells)} |", flush=True)
         for entry in some:
             for name, about in entry["runtimes"].items():
                 if about.get("reason"):
