@@ -1,9 +1,9 @@
 """A toolchain in a package of its own, installed beside Collage Explorer, takes part in everything.
 
-The wheels of the product and of ``tests/foreign_toolchain`` are installed into a bare environment;
-nothing in this repository knows the package, and nothing of the checkout is used. One of its
-toolchains is written in Python alone. The same package has an entry point that cannot be imported
-and one whose name is taken.
+The wheels of the product and of ``tests/foreign_toolchain``, with the example of the documentation
+inside, are installed into a bare environment; nothing in this repository knows the package, and
+nothing of the checkout is used. One of its toolchains is written in Python alone. The same package
+has an entry point that cannot be imported and one whose name is taken.
 """
 
 from __future__ import annotations
@@ -33,6 +33,11 @@ class Installed(BareEnvironment):
 
     def __init__(self, folder: Path) -> None:
         source = shutil.copytree(ROOT / "tests" / "foreign_toolchain", folder / "source")
+        example = source / "collage_tango" / "example"
+        shutil.copytree(ROOT / "tests" / "example_toolchain", example)
+        for file in example.glob("*.py"):
+            text = file.read_text().replace("tests.example_toolchain", "collage_tango.example")
+            file.write_text(text)
         super().__init__(folder, source)
         self.model = folder / "model.onnx"
         onnx.save(convolutions(), self.model)
@@ -95,7 +100,7 @@ def test_place_uses_it_explains_it_and_exports_it(installed: Installed) -> None:
     words = " ".join(installed.json("explain", session, node)["words"])
     assert "Tango" in words
     refused = installed.json("explain", session, 0)["not_offered"]
-    assert any(each["reason"].startswith("Tango dances no") for each in refused)
+    assert any(each["reason"].startswith("the example computes no") for each in refused)
 
     picture = installed.folder / "s.svg"
     installed.collage("report", session, "-o", picture)

@@ -235,31 +235,6 @@ def test_a_size_that_an_artifact_cannot_take_is_refused_outside_of_python(placed
     assert done.returncode == 1 and "has no entry for image [5, 64]" in done.stderr
 
 
-def test_a_pool_answers_many_threads_at_once(placed, folder):
-    code = """
-import sys, threading
-sys.path.insert(0, sys.argv[1] + "/loader")
-import run_artifact
-import numpy as np
-pool = run_artifact.load(sys.argv[1], streams=2)
-def image(b):
-    return {"image": np.random.default_rng(b).standard_normal((b, 64)).astype("float32")}
-inputs = {b: image(b) for b in (1, 2, 4)}
-alone = {b: pool(inputs[b])[0] for b in inputs}
-def ask(b):
-    for _ in range(50):
-        np.testing.assert_allclose(pool(inputs[b])[0], alone[b], rtol=1e-5, atol=1e-6)
-    done.append(b)
-done = []
-threads = [threading.Thread(target=ask, args=(b,)) for b in (1, 2, 4, 1)]
-[t.start() for t in threads]; [t.join() for t in threads]
-pool.close()
-print(sorted(done))
-"""
-    done = python(code, folder / "out")
-    assert done.stdout.strip() == "[1, 1, 2, 4]", done.stderr
-
-
 def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shape(placed, folder):
     (session,) = placed["sessions"]
     done = collage(f"export {session} -o {folder / 'all'}", cache=folder / "cache")

@@ -45,7 +45,7 @@ def random_cover(model, tools, pieces, seed):
     return cover
 
 
-TRANSFORMERS = ("vit", "bert", "encoder")
+TRANSFORMERS = ("bert", "encoder")
 """Cut in two, their GELUs are taken by ONNX Runtime only."""
 MIXES = [
     *((name, EXTERNAL, 6, 0) for name in zoo.SMALL if name not in TRANSFORMERS),

@@ -25,7 +25,6 @@ LARGE: dict[str, Callable[[], ModelProto]] = {
     "gpt2": lambda: zoo_text.gpt2(layers=1),
     "senet": lambda: zoo_vision.senet(blocks=1),
     "unet": lambda: zoo_vision.unet(size=16),
-    "vit": zoo_vision.vit,
 }
 QUANTISED = ("qdq", "qdq_resnet_block")
 """Models whose values are right to one step, which the tests of OpenVINO check."""

@@ -80,7 +80,6 @@ ZOO: dict[str, Callable[..., ModelProto]] = {
     "mobilenet_v2": zoo_vision.mobilenet_v2,
     "senet": zoo_vision.senet,
     "unet": zoo_vision.unet,
-    "vit": zoo_vision.vit,
     "dense_block": zoo_vision.dense_block,
     "residual_block": zoo_vision.residual_block,
     "float16": zoo_vision.float16_net,

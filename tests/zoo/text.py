@@ -42,21 +42,9 @@ def _gelu_tanh(net: Net, x: str) -> str:
 
 
 def encoder_layer(
-    net: Net,
-    x: str,
-    length: int,
-    hidden: int,
-    heads: int,
-    *,
-    mask: str | None = None,
-    pre_norm: bool = False,
+    net: Net, x: str, length: int, hidden: int, heads: int, mask: str | None = None
 ) -> str:
-    """Self-attention and feed-forward with residuals; BERT's order, or norm first."""
-    if pre_norm:
-        y = _attention(net, net.layer_norm(x, hidden), length, hidden, heads, mask)
-        x = net.op("Add", x, y)
-        y = _gelu(net, net.dense(net.layer_norm(x, hidden), hidden, 4 * hidden))
-        return net.op("Add", x, net.dense(y, 4 * hidden, hidden))
+    """Self-attention and feed-forward with residuals, in BERT's order."""
     x = net.layer_norm(net.op("Add", x, _attention(net, x, length, hidden, heads, mask)), hidden)
     y = net.dense(_gelu(net, net.dense(x, hidden, 4 * hidden)), 4 * hidden, hidden)
     return net.layer_norm(net.op("Add", x, y), hidden)
@@ -79,7 +67,7 @@ def bert(
     mask = net.op("Sub", net.const(1.0, np.float32), mask)
     mask = net.op("Mul", mask, net.const(-10000.0, np.float32))
     for _ in range(layers):
-        x = encoder_layer(net, x, length, hidden, heads, mask=mask)
+        x = encoder_layer(net, x, length, hidden, heads, mask)
     net.output(x)
     first = net.op("Gather", x, net.const(0, np.int64), axis=1)
     net.output(net.op("Tanh", net.dense(first, hidden, hidden)))

@@ -1,4 +1,4 @@
-"""Convolutional models of the zoo, and a vision transformer's block."""
+"""Convolutional models of the zoo."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 from onnx import ModelProto
 
 from tests.zoo.net import Net
-from tests.zoo.text import encoder_layer
 
 
 def mobilenet_v2(size: int = 224, classes: int = 1000, batch: int = 1) -> ModelProto:
@@ -99,29 +98,6 @@ def unet(size: int = 32, width: int = 8) -> ModelProto:
     x = net.conv(x, 2 * width, width)
     x = twice(net.op("Concat", x, top, axis=1), 2 * width, width)
     net.output(net.op("Sigmoid", net.conv(x, width, 1, 1, gain=1.0)))
-    return net.model()
-
-
-def vit(size: int = 32, patch: int = 8, hidden: int = 32, heads: int = 4, layers: int = 1):
-    """Vision transformer (Dosovitskiy 2020): patches, class token, encoder blocks."""
-    net = Net("vit", opset=17, seed=5)
-    count = (size // patch) ** 2
-    x = net.op(
-        "Conv",
-        net.input("image", [1, 3, size, size]),
-        net.weight(hidden, 3, patch, patch, gain=1),
-        net.vector(hidden),
-        kernel_shape=[patch, patch],
-        strides=[patch, patch],
-    )
-    x = net.op("Transpose", net.reshape(x, 1, hidden, count), perm=[0, 2, 1])
-    token = net.weight(1, 1, hidden, fan_in=1, gain=0.1)
-    x = net.op("Concat", token, x, axis=1)
-    x = net.op("Add", x, net.weight(1, count + 1, hidden, fan_in=1, gain=0.1))
-    for _ in range(layers):
-        x = encoder_layer(net, x, count + 1, hidden, heads, pre_norm=True)
-    x = net.op("Gather", net.layer_norm(x, hidden), net.const(0, np.int64), axis=1)
-    net.output(net.dense(x, hidden, 10))
     return net.model()
 
 

@@ -52,8 +52,8 @@ Binary BinaryNamed(const std::string& name) {
   if (name == "subtract") return [](float a, float b) { return a - b; };
   if (name == "multiply") return [](float a, float b) { return a * b; };
   if (name == "divide") return [](float a, float b) { return a / b; };
-  if (name == "maximum") return [](float a, float b) { return a > b ? a : b; };
-  if (name == "minimum") return [](float a, float b) { return a < b ? a : b; };
+  if (name == "maximum") return [](float a, float b) { return a > b || std::isnan(a) ? a : b; };
+  if (name == "minimum") return [](float a, float b) { return a < b || std::isnan(a) ? a : b; };
   return nullptr;
 }
 
