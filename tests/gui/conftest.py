@@ -16,8 +16,9 @@ import pytest
 pytest.importorskip("PySide6.QtWidgets")
 pytest.importorskip("pytestqt")
 
-from PySide6.QtCore import QProcess, Qt, QThread, QTimer
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QMimeData, QPoint, QPointF, QProcess, Qt, QThread, QTimer, QUrl
+from PySide6.QtGui import QDropEvent, QWheelEvent
+from PySide6.QtWidgets import QApplication, QWidget
 
 HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
@@ -48,6 +49,15 @@ def check(toolchains: ToolchainList, *names: str) -> None:
         if item.flags() & Qt.ItemFlag.ItemIsUserCheckable:
             on = item.data(Qt.ItemDataRole.UserRole) in names
             item.setCheckState(Qt.CheckState.Checked if on else Qt.CheckState.Unchecked)
+
+
+def turn_wheel(widget: QWidget, degrees: int = 15) -> None:
+    """Turn the wheel up in the middle of a widget."""
+    middle = QPointF(widget.rect().center())
+    turned, none = QPoint(0, 8 * degrees), QPoint()
+    buttons = Qt.MouseButton.NoButton, Qt.KeyboardModifier.NoModifier, Qt.ScrollPhase.NoScrollPhase
+    event = QWheelEvent(middle, widget.mapToGlobal(middle), none, turned, *buttons, False)
+    QApplication.sendEvent(widget, event)
 
 
 class Driver:
@@ -87,6 +97,13 @@ class Driver:
         page = self.window.documents.open_path(self.model(name))
         self.until(lambda: page.picture.drawn is not None)
         return page
+
+    def drop(self, *paths: str) -> None:
+        """Drop files onto the window."""
+        mime = QMimeData()
+        mime.setUrls([QUrl.fromLocalFile(path) for path in paths])
+        how = Qt.DropAction.CopyAction, mime, Qt.MouseButton.LeftButton
+        self.window.dropEvent(QDropEvent(QPoint(20, 20), *how, Qt.KeyboardModifier.NoModifier))
 
     def run(self, page: DocumentWindow) -> None:
         """Run and wait for its end; what was asked before, as a search, is answered first."""

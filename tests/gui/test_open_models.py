@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from PySide6.QtCore import QMimeData, QPoint, Qt, QUrl
-from PySide6.QtGui import QDropEvent
+from PySide6.QtCore import Qt
 from PySide6.QtNetwork import QLocalSocket
 from PySide6.QtWidgets import QFileDialog
 
@@ -27,16 +26,7 @@ def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
 
 def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:
     d = drive()
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(d.model("dropped-small.onnx")), QUrl.fromLocalFile("/x.txt")])
-    event = QDropEvent(
-        QPoint(20, 20),
-        Qt.DropAction.CopyAction,
-        mime,
-        Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.NoModifier,
-    )
-    d.window.dropEvent(event)
+    d.drop(d.model("dropped-small.onnx"), "/x.txt")
     assert d.window.documents.tabs.count() == 1
     d.until(lambda: d.window.documents.current.picture is not None)
 
@@ -146,16 +136,7 @@ def test_each_of_several_files_that_cannot_be_opened_has_its_line(drive) -> None
     d = drive()
     first, front = d.open(), d.open("resnet50.onnx")
     d.window.documents.tabs.setCurrentWidget(first)
-    mime = QMimeData()
-    mime.setUrls([QUrl.fromLocalFile(d.model(f"broken-{n}-broken.onnx")) for n in "ab"])
-    event = QDropEvent(
-        QPoint(20, 20),
-        Qt.DropAction.CopyAction,
-        mime,
-        Qt.MouseButton.LeftButton,
-        Qt.KeyboardModifier.NoModifier,
-    )
-    d.window.dropEvent(event)
+    d.drop(*(d.model(f"broken-{n}-broken.onnx") for n in "ab"))
     d.until(lambda: d.window.documents.pages == [first, front])
     lines = sorted(d.banner.label.text().splitlines())  # in the order of the answers
     assert [line.split()[0] for line in lines] == ["broken-a-broken.onnx", "broken-b-broken.onnx"]

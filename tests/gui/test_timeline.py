@@ -6,9 +6,7 @@ import dataclasses
 
 import msgspec
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QWheelEvent
-from PySide6.QtWidgets import QApplication
+from PySide6.QtCore import QPointF, Qt
 
 from collage_engine.drawing.groups import Group
 from collage_engine.drawing.timeline import against, bar_colour
@@ -16,6 +14,7 @@ from collage_engine.records.placement import LayerTime
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.pin_prices import price_of_pin
 from collage_gui.document.runs import Reference
+from tests.gui.conftest import turn_wheel
 
 
 @pytest.fixture
@@ -108,18 +107,7 @@ def test_what_is_selected_in_one_is_seen_in_the_other(profiled) -> None:
 def test_the_wheel_zooms_and_a_button_shows_all_again(profiled) -> None:
     _, _, panel = profiled
     whole = panel.plot.viewRange()[0]
-    middle, up = QPointF(panel.plot.viewport().rect().center()), QPoint(0, 1200)
-    turned = QWheelEvent(
-        middle,
-        panel.plot.mapToGlobal(middle),
-        QPoint(),
-        up,
-        Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
-        Qt.ScrollPhase.NoScrollPhase,
-        False,
-    )
-    QApplication.sendEvent(panel.plot.viewport(), turned)
+    turn_wheel(panel.plot.viewport(), 150)
     near, rows = panel.plot.viewRange()
     assert near[1] - near[0] < 0.7 * (whole[1] - whole[0])
     assert rows == [0, len(panel.shown.rows)], "rows keep their height"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from PySide6.QtCore import QPoint, QPointF, Qt
-from PySide6.QtGui import QContextMenuEvent, QWheelEvent
+from PySide6.QtCore import QPoint, Qt
+from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
@@ -13,6 +13,7 @@ from collage_gui.document_window.window import PANELS_KEY
 from collage_gui.main_window.action_set import CommandPalette
 from collage_gui.main_window.documents import closing_sentence
 from collage_gui.widgets import show_words
+from tests.gui.conftest import turn_wheel
 
 
 def test_the_panels_take_their_share_or_what_the_user_gives_them(drive) -> None:
@@ -122,21 +123,6 @@ def test_the_question_names_save_first_and_a_run_that_will_stop(drive, monkeypat
     assert "under way" not in closing_sentence(running=False)
 
 
-def wheel(widget) -> None:
-    at = QPointF(widget.rect().center())
-    event = QWheelEvent(
-        at,
-        QPointF(widget.mapToGlobal(at.toPoint())),
-        QPoint(),
-        QPoint(0, 120),
-        Qt.MouseButton.NoButton,
-        Qt.KeyboardModifier.NoModifier,
-        Qt.ScrollPhase.NoScrollPhase,
-        False,
-    )
-    QApplication.sendEvent(widget, event)
-
-
 def test_the_wheel_changes_no_setting_that_has_no_focus(opened) -> None:
     _, page = opened
     page.show_settings()
@@ -146,7 +132,7 @@ def test_the_wheel_changes_no_setting_that_has_no_focus(opened) -> None:
     before = [field.value() for field in fields]
     choice = panel.precision.currentIndex()
     for field in (*fields, panel.precision):
-        wheel(field)
+        turn_wheel(field)
     assert [field.value() for field in fields] == before
     assert panel.precision.currentIndex() == choice
 
