@@ -16,7 +16,9 @@ from collage_engine.artifact.custom_op import embed
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.loader.run_artifact import read_npz, sha256
 from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.artifact.own_file import fastest
 from collage_engine.lowering.reference import run_onnx
+from collage_engine.support.errors import ArtifactError
 from collage_engine.support.files import write_npz
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader
 from tests.support.caches import fresh_cache
@@ -233,6 +235,13 @@ def test_a_size_that_an_artifact_cannot_take_is_refused_outside_of_python(placed
     assert done.returncode == 0, done.stderr
     done = python(DROP_IN, f"{out}.onnx", out / "libcollage_custom_op.so", 3, 5)
     assert done.returncode == 1 and "has no entry for image [5, 64]" in done.stderr
+
+
+def test_a_file_that_was_changed_is_not_taken_for_the_models_own(placed, folder, tmp_path):
+    changed = tmp_path / "changed.onnx"
+    changed.write_bytes((folder / "m.onnx").read_bytes() + b"\x42\x00")
+    with pytest.raises(ArtifactError, match="was changed"):
+        fastest(changed, [folder / "out" / "0"], {"onnxruntime"})
 
 
 def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shape(placed, folder):
