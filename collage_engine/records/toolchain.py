@@ -76,7 +76,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 SHORT_SPIN_TURNS = "500"
 """Turns for which idle threads of TVM's pool and of OpenMP spin where runtimes with threads of
 their own are mixed: some 0.2 ms and 10 µs, after which they sleep and leave the processors to the
-others. Without any, every kernel wakes the other threads anew ("Mixes at two threads" in
+others. Without any, every kernel wakes the other threads anew ("idle threads that spin" in
 ``tests/benchmarks/RESULTS.md``)."""
 
 
