@@ -25,6 +25,7 @@ from collage_engine.records import protocol
 from collage_engine.records.protocol import Answer, answer_type
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.support.files import LARGEST_TEXT
+from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
 from collage_gui.theme import ATTENTION_MS, FLOW_MS, FRAME_S
 
@@ -97,9 +98,6 @@ def python_environment() -> QProcessEnvironment:
     return environment
 
 
-HELLO_S = 90.0
-"""An engine that has not greeted by then is given up, in seconds; chosen: on a machine whose
-processors other programs use, an engine was seen to take more than 20 s to start."""
 SILENCE_S = ATTENTION_MS / 1000 / 2
 """Seconds after which an engine that owes an answer and is silent is pinged, and after as many more
 is called unresponsive: the user hears of it while the attention lasts."""
@@ -184,7 +182,8 @@ class EngineClient(QObject):
         if self._process is None:
             return
         self.request(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
-        self._hello_timer.start(int(HELLO_S * 1000))
+        # Where other programs use the processors, an engine was seen to start in more than 20 s.
+        self._hello_timer.start(int(ANSWER_S * 1000))
         self._watch.start()
 
     def shutdown(self, wait_ms: int = 1500) -> None:
@@ -329,7 +328,7 @@ class EngineClient(QObject):
         self.ready.emit(answer)
 
     def _no_hello(self) -> None:
-        self._end(f"the engine ({self.connection.title}) did not answer within {HELLO_S:.0f} s")
+        self._end(f"the engine ({self.connection.title}) did not answer within {ANSWER_S:.0f} s")
 
     def _watchdog(self) -> None:
         now = time.monotonic()

@@ -21,6 +21,7 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.machine.worker import call_in_child
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.records.placement import LEAST_RUNS
 from collage_engine.support.errors import (
     ArtifactError,
     CollageError,
@@ -33,8 +34,6 @@ from collage_engine.toolchains.registry import get
 
 FOLDER = "own"
 """Folder of an artifact in which the file lies, with the weights that lay beside it."""
-ROUNDS = 5
-"""Calls of each size that are timed; chosen: the first one of a size is told from the others."""
 
 
 class TimeOwnFile(msgspec.Struct, frozen=True):
@@ -141,7 +140,7 @@ def time_calls(request: TimeOwnFile) -> OwnFileTimes:
         samples.append((_decoded(inputs), truth, manifest))
     run(samples[0][0])  # loads it
     seconds: list[list[float]] = [[] for _ in samples]
-    for _ in range(ROUNDS):
+    for _ in range(LEAST_RUNS):  # the first one of a size is told from the others
         for taken, (inputs, truth, manifest) in zip(seconds, samples, strict=True):
             start = time.perf_counter()
             outputs = run(inputs)

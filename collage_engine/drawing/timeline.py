@@ -26,8 +26,6 @@ BETWEEN = "Between"
 """The row of conversions and of what passes between layers."""
 LAYER_TINT = 0.5
 """Share of the background in the colour of a layer, so that it is told from its partition."""
-TICKS = 8
-"""Labels of the ruler in a picture, about; chosen, so that they do not touch."""
 ROW_PX, LABEL_PX, BAR_PX = 62, 130, 22
 """Height of a row, width of its name, and height of a bar in an SVG picture, in pixels; chosen."""
 LETTER_PX = 6.4
@@ -222,7 +220,7 @@ def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> s
         'aria-label="The run over time">',
         f'<rect width="100%" height="100%" fill="{ink.canvas}"/>',
     ]
-    step = tick_us(shown.end_us / TICKS)
+    step = tick_us(LABEL_PX / scale)  # the ruler's labels do not touch
     for number in range(int(shown.end_us / step) + 1):
         x = LABEL_PX + number * step * scale
         out.append(

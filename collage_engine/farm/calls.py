@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.support.errors import UsageError
 from collage_engine.support.typed import Count, Positive, decode
@@ -17,9 +18,6 @@ from collage_engine.support.typed import Count, Positive, decode
 EXPECTED = 0.84
 """Share of a call's time that it takes when its shape is placed: the geometric mean of the table
 "Against other runtimes" in ``tests/benchmarks/RESULTS.md`` at one thread."""
-LEAST_GAIN = 0.01
-"""Share of the log's time that one more shape must be expected to save; chosen: less than that is
-not told from noise, and a shape takes a run of its own."""
 MOST_CHOSEN = 8
 """Shapes that a log may choose; chosen: they share the budget, ten minutes by default."""
 
@@ -127,7 +125,8 @@ def choose(
     def sum_us(times: Iterable[float]) -> float:
         return sum(shape.calls * us for shape, us in zip(logged, times, strict=True))
 
-    least_us = LEAST_GAIN * sum_us(best_us)
+    # A shape takes a run of its own, and what it saves must be told from noise.
+    least_us = TIE_SHARE * sum_us(best_us)
     while left and len(choices) < most:
         more = min(left, key=lambda shape: sum_us(with_one_more(shape)))
         new_us = with_one_more(more)

@@ -20,6 +20,8 @@ CPUS = Path("/sys/devices/system/cpu")
 LEAST_KEPT, KEPT_OF = 3, 6
 """Runs that are kept of a profile, at least (the fewest with a median), and of how many one is
 kept: at a load of four programs a processor a fifth of calls of 2 ms were measured undisturbed."""
+WARM_S = 0.005
+"""Seconds of work before the first timing, because clocks rise when work comes; chosen."""
 ROUND_TRIP = Path(__file__).with_name("core_round_trip.cc")
 
 

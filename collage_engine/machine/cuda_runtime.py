@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+from collage_engine.machine.clocks import WARM_S
 from collage_engine.support.errors import MeasureError, short_reason
 
 SUCCESS = 0
@@ -144,8 +145,6 @@ class CudaRuntime:
 GRAPH_S = 0.001
 """Seconds that a sample of several calls lasts, such as a graph on a device: two thousand times
 what an event resolves (half a microsecond, ``cudaEventElapsedTime``)."""
-WARM_S = 0.005
-"""Seconds of work before the first timing, because clocks rise when work comes; chosen."""
 
 
 class DeviceTimer:

@@ -68,15 +68,15 @@ as much as leaves all of them in its range, and 1e15 in that of int64."""
 EDGES = ("halves", "large")
 """Further ranges of floats, for graphs that decide something by them: whole numbers and halves, and
 what is turned into whole numbers."""
-LARGEST_DIVISOR = 8
-"""Whole numbers that something is divided by have at most this magnitude, and are not 0; chosen:
-quotients by small numbers differ."""
 EVALUATED = 2**53
 """The largest powers and products: true values come from ONNX Runtime, which computes these in
 float64 where they are of int64."""
 LARGEST_EXPONENT = 3
 """The largest whole number that something is raised to, or shifted by; chosen: powers differ, and
 their bases may be large."""
+LARGEST_DIVISOR = 2**LARGEST_EXPONENT
+"""Whole numbers that something is divided by have at most this magnitude, and are not 0: a shift
+divides by no more either, and quotients by small numbers differ."""
 
 
 def edges(graph: DataflowGraph) -> tuple[str, ...]:

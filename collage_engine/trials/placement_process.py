@@ -22,6 +22,7 @@ from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
+from collage_engine.machine.clocks import WARM_S
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
 from collage_engine.records.candidate import Candidate
@@ -43,6 +44,8 @@ from collage_engine.timing.protocol import percentile
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
+    LONG_ROUND_S,
+    PAUSE_S,
     KernelTime,
     OpenPlacement,
     OutputErrors,
@@ -76,13 +79,6 @@ TRIAL_SPIN = {"TVM_THREAD_POOL_SPIN_COUNT": "20000"}
 long beside what is between two parallel regions. By itself TVM spins for 300,000, and each round
 waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same either way."""
 
-LONG_ROUND_S = 0.5
-"""Seconds of a round of a placement that was loaded just for it, of several instances at once, or
-whose slowest calls are compared; chosen: long beside the moment in which instances start, and a
-hundred calls of up to 5 ms."""
-PAUSE_S = 0.005
-"""Seconds of rest before a round, in which the threads of the placement before go to sleep, and of
-calls before those that are timed; chosen."""
 ONE_LOADED_FROM_BYTES = 2e9
 """Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
 its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
@@ -112,7 +108,7 @@ class TrialSettings:
 
     round_s: float = 0.04
     """Chosen: with some ten contenders, two rounds a second."""
-    warm_s: float = PAUSE_S
+    warm_s: float = WARM_S
     rest_s: float = PAUSE_S
     percentile: int = MEDIAN
     streams: int = 0

@@ -24,10 +24,11 @@ from functools import partial
 
 from collage_engine.machine.device import available_bytes
 from collage_engine.machine.worker import WorkerError
+from collage_engine.planning.search_problem import RUNNERS_UP
 from collage_engine.records.placement import LayerTime
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted
-from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
+from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.race_clock import (
@@ -51,13 +52,12 @@ from collage_engine.trials.standings import (
 from collage_engine.trials.trial_job import KernelTime, PlacementProfile
 from collage_engine.wording.sentences import NO_TURN
 
-OTHERS_S = 10.0
-"""Seconds in which the layers of the toolchains that did not win are timed, at most; chosen."""
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
 """Bytes of a process without weights, how often it holds these, and the share of the free memory
 that contenders may take; chosen, above what any toolchain was seen to take."""
-LEAST_LOADED = 4
-"""Contenders that may be loaded at a time, whatever memory seems to hold; chosen."""
+LEAST_LOADED = RUNNERS_UP + 2
+"""Contenders that may be loaded at a time, whatever memory seems to hold: the best placement of the
+search, its runners-up, and the toolchain that they are compared with."""
 
 OnProgress = Callable[[int, int, str], None]
 """Takes the steps done, the steps in all, and a few words on what is at work."""
@@ -377,7 +377,8 @@ class Race:
 
     def _profile_others(self, winner: RaceEntry, on_progress: OnProgress) -> None:
         """Time the layers of whole models on other toolchains, too, as far as there is time."""
-        self.clock.ends_at = min(self.clock.ends_at, self.clock.now() + OTHERS_S)
+        # They decide nothing: together they get no more than the shortest run has in all.
+        self.clock.ends_at = min(self.clock.ends_at, self.clock.now() + SHORTEST_RUN_S)
         others = [one for one in self.standings.entries if one.contender.kind == "whole-model"]
         for entry in sorted(others, key=lambda one: self.standings.time_us(one) or math.inf):
             us, process = self.standings.time_us(entry), entry.process

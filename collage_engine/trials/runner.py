@@ -22,12 +22,12 @@ from collage_engine.support.time_limits import WORK_S, Flag, FlagWhen, with_weig
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.placement_process import (
     BUILD_JOB,
-    LONG_ROUND_S,
     PlacementProcess,
     TrialBench,
     TrialSettings,
     build_request,
 )
+from collage_engine.trials.trial_job import LONG_ROUND_S
 
 TAIL = 99
 """The percentile of a round's calls that stands for it where the tail is the objective."""

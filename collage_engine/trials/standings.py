@@ -30,22 +30,23 @@ from collage_engine.wording.sentences import NO_TURN
 COMMON_ROUNDS = 6
 """Rounds that a contender has together with the leader before it may leave: the fewest with which
 the signed-rank test can say p < 0.05 (2 of 64 orders of signs)."""
-SLOWER = 1.03
-"""Times the leader's time from which on a contender leaves; chosen."""
 SIGNIFICANT = 0.05
 """Probability below which the signed-rank test counts; the usual one."""
 TIE = 1 + TIE_SHARE
 """Times the fastest's time up to which a contender is as fast."""
+SLOWER = 1 + 3 * TIE_SHARE
+"""Times the leader's time from which on a contender leaves: three times as far from it as those
+that are as fast."""
 PROCESS_VARIATION = 1 + PROCESS_SHARE
 """Times the fastest's time up to which a contender may owe its time to its process: it is timed in
 a second one before the winner is chosen."""
-ENOUGH_ROUNDS = 20
-"""Rounds after which the race ends once each that is left is known to be slower than the leader, or
-within ``TIE`` of it; chosen."""
 MOST_ROUNDS = 60
 """Rounds after which it ends in any case, with a tie of those that cannot be told apart: where the
 standard deviation of single rounds is 6 %, that of the median of as many is 1 %, which is ``TIE``
 (1.25 times 6 % over the root of 60)."""
+ENOUGH_ROUNDS = MOST_ROUNDS // 3
+"""Rounds after which the race ends once each that is left is known to be slower than the leader, or
+within ``TIE`` of it: as many as say that where single rounds deviate by 3.5 %."""
 UNKNOWN_ROUND_S = TrialSettings().rest_s + TrialSettings().warm_s + TrialSettings().round_s
 """Seconds for one contender's round, where none was seen yet: those of a model of short calls."""
 

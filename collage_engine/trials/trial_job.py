@@ -28,6 +28,7 @@ from collage_engine.artifact.loader.run_artifact import (
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.built import run_python_parts
 from collage_engine.lowering.stopwatch import time_kernels
+from collage_engine.machine.clocks import WARM_S
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.child import WRONG_NUMBERS, timed
@@ -37,12 +38,16 @@ LAYERS_FOLDER = "COLLAGE_LAYERS"
 a folder for their files."""
 LAYERS = "collage.layers"
 """The function of a runtime's module that says what it noted."""
-SPIN_CHECK_S = 0.004
-"""Seconds in which the processor time of this process is compared with the wall time; chosen."""
+PAUSE_S = WARM_S
+"""Seconds of rest before a round, in which the threads of the placement before go to sleep: as long
+as the calls between the rest and those that are timed. In a pause the processor time of a process
+is compared with the wall time, too."""
 SPINNING_SHARE = 0.25
 """Share of that time from which on its threads are taken to spin still; chosen."""
-LONGEST_SPIN_WAIT_S = 100 * SPIN_CHECK_S
-"""Seconds to wait for threads to sleep, at most, since some never do."""
+LONG_ROUND_S = 100 * PAUSE_S
+"""Seconds of a round of a placement that was loaded just for it, of several instances at once, or
+whose slowest calls are compared: a hundred calls of up to 5 ms, and long beside the moment in which
+instances start. Threads that have not gone to sleep by then never do."""
 
 
 class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -377,11 +382,11 @@ def until_asleep(
         clock: Returns the wall time in seconds.
         sleep: Waits for some seconds.
     """
-    end = clock() + LONGEST_SPIN_WAIT_S
+    end = clock() + LONG_ROUND_S
     while clock() < end:
         before = used()
-        sleep(SPIN_CHECK_S)
-        if used() - before < SPINNING_SHARE * SPIN_CHECK_S:
+        sleep(PAUSE_S)
+        if used() - before < SPINNING_SHARE * PAUSE_S:
             return
 
 

@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from collage_engine.support.text import counted
+from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.wording.amounts import as_sentence, duration_text
 from collage_engine.wording.figures import (
     enough_budget_s,
@@ -28,8 +29,9 @@ from collage_gui.messages import Messages
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.preferences import Preferences
 
-QUICK_S = 20.0
-"""Seconds that a quick confirmation may take, so that one waits for it; chosen."""
+QUICK_S = 2 * SHORTEST_RUN_S
+"""Seconds that a quick confirmation may take, so that one waits for it: those of the shortest run
+for the placement on trial, and as many for the one that it is compared with."""
 
 
 class RunQueue(QObject):

@@ -21,10 +21,6 @@ from collage_gui.theme import UNIT, Theme
 
 LANES = {"partition": (0.1, 0.46), "layer": (0.5, 0.86), "between": (0.1, 0.46)}
 """Top and bottom of a bar in its row, by its kind, as shares of the row's height."""
-LABEL_PX = 34
-"""Width from which a bar has a label, in pixels: room for three letters; chosen."""
-LINES = 400
-"""Transitions that are drawn at most at a time; more of them are a grey mass. Chosen."""
 GAP_FROM_PX, MARK_PX = 3, 2
 """Width of a bar from which a gap of a pixel follows it, and of the outline of one that is marked,
 in pixels; chosen."""
@@ -113,7 +109,7 @@ class Bars(pg.GraphicsObject):  # type: ignore[misc]
             painter.drawRects([QRectF(*each) for each in np.unique(own, axis=0).tolist()])
         self._draw_transitions(painter, to_px, low, high)
         self._draw_marks(painter, seen, corners)
-        self._draw_labels(painter, seen[wide >= LABEL_PX], corners[wide >= LABEL_PX])
+        self._draw_labels(painter, seen, corners)
         painter.restore()
 
     def _draw_transitions(
@@ -130,7 +126,8 @@ class Bars(pg.GraphicsObject):  # type: ignore[misc]
             if one.row != other.row and one.end_us <= high and other.begin_us >= low
         ]
         painter.setPen(QPen(QColor(self.theme.colours.quiet), 1))
-        painter.drawLines(lines[:LINES])
+        # More of them than columns of pixels are a grey mass.
+        painter.drawLines(lines[: round((high - low) * to_px.m11())])
 
     def _draw_marks(self, painter: QPainter, seen: np.ndarray, corners: np.ndarray) -> None:
         """Outline what was found, and what is selected."""
@@ -142,10 +139,12 @@ class Bars(pg.GraphicsObject):  # type: ignore[misc]
             painter.drawRects([QRectF(*each) for each in np.unique(own, axis=0).tolist()])
 
     def _draw_labels(self, painter: QPainter, seen: np.ndarray, corners: np.ndarray) -> None:
-        """Write on bars what they are, as far as there is room."""
+        """Write on bars what they are, where there is room for three letters."""
         painter.setFont(self.theme.font(12))
         metrics = QFontMetricsF(painter.font())
-        for number, corner in zip(seen.tolist(), corners.tolist(), strict=True):
+        has_room = corners[:, 2] >= UNIT + metrics.horizontalAdvance("abc…")
+        labelled = zip(seen[has_room].tolist(), corners[has_room].tolist(), strict=True)
+        for number, corner in labelled:
             room = QRectF(*corner).adjusted(UNIT / 2, 0, -UNIT / 2, 0)
             text = self.shown.bars[number].title
             painter.setPen(QColor(text_on(self._fills[self._fill[number]])))

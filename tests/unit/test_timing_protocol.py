@@ -21,7 +21,7 @@ from collage_engine.timing.protocol import (
     FEWEST_ROUNDS,
     time_interleaved,
 )
-from collage_engine.trials.trial_job import SPIN_CHECK_S, RunRound, TrialJob, until_asleep
+from collage_engine.trials.trial_job import PAUSE_S, RunRound, TrialJob, until_asleep
 
 
 class World:
@@ -156,8 +156,8 @@ def waited(spins_s: float) -> float:
 
 
 def test_it_waits_as_long_as_threads_spin() -> None:
-    assert waited(0.0) == SPIN_CHECK_S
-    assert 0.06 <= waited(0.06) <= 0.06 + 2 * SPIN_CHECK_S
+    assert waited(0.0) == PAUSE_S
+    assert 0.06 <= waited(0.06) <= 0.06 + 2 * PAUSE_S
 
 
 def test_a_round_has_no_call_that_does_not_fit() -> None:

@@ -16,7 +16,7 @@ from collage_engine.candidates.inputs import (
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.own_file import FIRST_CONSTANT_INITIALIZERS
-from collage_engine.records.precision import RunTolerance
+from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunSamples, RunTask
 from collage_engine.support.errors import MeasureError, displayable
@@ -56,11 +56,6 @@ def draw_samples(task: RunTask, control: RunControl) -> RunSamples:
     nowhere = frozenset(name for name, share in not_finite.items() if share == 1.0)
     drawn = (Sample(one.inputs, one.truth, tolerance.by_output, nowhere) for one in samples)
     return RunSamples(all=tuple(drawn), run_tolerance=tolerance, not_finite=not_finite)
-
-
-LARGE_TOLERANCE = 0.01
-"""Share of an output's largest value from which on its tolerance is said at the top; chosen: an
-error of that size is no rounding to a reader of the numbers."""
 
 
 def default_warnings(model: ImportedModel) -> list[str]:
@@ -156,10 +151,11 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
             f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
             "is hardly more; what only computes in another order may be refused"
         )
+    # To a reader of the numbers an error above that of half precision is no rounding.
     large = {
         name: bound
         for name, bound in (tolerance.by_output or {"": tolerance.value}).items()
-        if bound > LARGE_TOLERANCE
+        if bound > TOLERANCES["float16"]
     }
     if large and tolerance.source != "user":
         name, bound = max(large.items(), key=lambda one: one[1])
