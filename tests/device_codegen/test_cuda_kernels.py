@@ -301,6 +301,17 @@ ROWS = {
         "r = Sqrt(e) i = Div(one, r) n = Mul(c, i) h = Cast<to=10>(n) y = Mul(g, h)",
         ["Reduction"],
     ),
+    "embeddings of words and positions, and a layer norm": (
+        "int64[1,3] i, int64[1,3] j",
+        "e = Gather(w, i) p = Gather(w, j) s = Add(e, p) y = LayerNormalization<axis=-1>(s, g, b)",
+        ["GeneralReduction"],
+    ),
+    "embeddings and RMS norm": (
+        "int64[1,3] i",
+        "x = Gather(w, i) c = Cast<to=1>(x) q = Mul(c, c) m = ReduceMean<keepdims=1>(q, last) "
+        "r = Sqrt(m) n = Div(c, r) h = Cast<to=10>(n) y = Mul(g, h)",
+        ["GeneralReduction"],
+    ),
 }
 
 
@@ -308,7 +319,9 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_what_surrounds_a_reduction_of_rows_is_one_kernel(name: str, tmp_path: Path) -> None:
     inputs, nodes, rules = ROWS[name]
-    half = {"g": normal(40, dtype="float16"), "b": normal(40, dtype="float16")}
+    half = {
+        n: normal(*s, dtype="float16") for n, s in {"g": (40,), "b": (40,), "w": (5, 40)}.items()
+    }
     numbers = {"eps": np.float32(1e-6), "one": np.float32(1), "last": np.array([-1])}
     given = {n: v for n, v in (half | numbers).items() if re.search(rf"\b{n}\b", nodes)}
     model = model_of(inputs, nodes, **given)
@@ -318,6 +331,7 @@ def test_what_surrounds_a_reduction_of_rows_is_one_kernel(name: str, tmp_path: P
     kernels = Emulated(lowered, tmp_path, str(headers()))
     assert kernels.rules == rules
     values = model.random_inputs(0)
+    values |= {n: np.array([[0, -1, -5]]) for n in "ij" if n in values}  # -1: the last of 5 rows
     names = dict(zip(model.graph.record.inputs, (name for name, _ in model.inputs), strict=True))
     result = kernels.run([values[names[index]] for index in function.inputs])
     truth = original_outputs(model, values)["y"]
@@ -340,3 +354,4 @@ def test_norms_of_exported_models_are_one_kernel_each(name: str) -> None:
     names = {str(v.name_hint) for v, f in lowered.functions.items() if isinstance(f, tirx.PrimFunc)}
     assert "softmax_rows" in names and names & {"layer_norm_rows", "mean_rows"}
     assert not [each for each in names if "softmax" in each and "rows" not in each]
+    assert not name.startswith("bert") or "take" not in names  # read where they are normalised

@@ -1,9 +1,10 @@
 """Joins reductions along the last axis with the elementwise operators around them, into one kernel.
 
 Normalisations and softmaxes as exporters write them are chains: a residual sum, a cast, a square,
-a mean, a root, a product; a scale, a mask, a softmax, a guard against NaN. TVM's fusion joins what
-follows a reduction, not what precedes it, nor what goes around it. Here a group is everything that
-only its last value depends on: it has one result, and no path leaves it and comes back.
+a mean, a root, a product; a scale, a mask, a softmax, a guard against NaN; embeddings, their sum, a
+layer norm. TVM's fusion joins what follows a reduction, not what precedes it, nor what goes around
+it. Here a group is everything that only its last value depends on: it has one result, and no path
+leaves it and comes back.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ ELEMENTWISE = frozenset(
 SOFTMAX = "relax.nn.softmax"
 REDUCTIONS = frozenset(("relax.mean", "relax.sum", "relax.max", "relax.nn.layer_norm", SOFTMAX))
 """Operators with rows as their domain, where they reduce the last axis."""
+TAKE = "relax.take"
+"""The operator that looks up embeddings: rows of a constant table become rows of the result."""
 BYTES = 4
 """Bytes of an element of what is kept between two steps, at most."""
 
@@ -95,13 +98,16 @@ def _fits_block(group: list[relax.VarBinding]) -> bool:
 def _rows_of(binding: relax.VarBinding) -> tuple[int, ...] | None:
     """Return the rows on which an operator works one by one; None: it does not."""
     name, shape = name_of(binding.value), None
-    if name in ELEMENTWISE or name in REDUCTIONS:
+    if name in ELEMENTWISE or name in REDUCTIONS or name == TAKE:
         shape = static_shape(binding.value)
     if not shape or len(shape) < 2:
         return None
     if name in ELEMENTWISE:
         return tuple(shape[:-1])
     first = static_shape(binding.value.args[0]) or ()
+    if name == TAKE:
+        is_table = len(first) == 2 and isinstance(binding.value.args[0], tvm.ir.GenericConst)
+        return tuple(shape[:-1]) if is_table and int(binding.value.attrs["axis"]) % 2 == 0 else None
     attributes = binding.value.attrs
     axes = attributes["axes" if name.endswith("layer_norm") else "axis"]
     axes = [int(axis) % len(shape) for axis in ([axes] if isinstance(axes, int) else axes or ())]
