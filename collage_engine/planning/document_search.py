@@ -7,9 +7,8 @@ candidates, costs, pins and settings only, so it is found out once and kept.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Collection, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import msgspec
@@ -23,13 +22,13 @@ from collage_engine.planning.measured_placements import (
     problem_parts,
 )
 from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.planning.search_problem import RUNNERS_UP, broken_pins, pin_verdicts
+from collage_engine.planning.search_problem import broken_pins, pin_verdicts
 from collage_engine.records.answers import Price, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord, table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import Search, k_best, reuse, solve
+from collage_engine.search.api import Search, reuse
 from collage_engine.search.problem import Answer, Problem
 from collage_engine.store.document import Document
 from collage_engine.wording import sentences as say
@@ -40,48 +39,20 @@ from collage_engine.wording.amounts import time_text
 class DocumentSearch:
     """The search problem of a document, its answer, and what both were made of."""
 
-    made_of: tuple[object, ...]
-    """What the problem is made of in the document, apart from the pins. Candidates are records that
-    never change."""
-    candidates: list[CandidateRecord]
     inputs: SearchInputs
+    """What the problem is made of in the document. Candidates are records that never change."""
+    by_id: dict[str, CandidateRecord]
     problem: Problem
     search: Search
     answer: Answer
     """What the search says on costs alone; prices are those of ``PlacementPrices``."""
+    placements: list[Placement]
+    """The least-cost cover and its runners-up; none without a cover."""
     runs: tuple[Run, ...] = ()
     """The runs whose measured placements take part."""
     base: Run | None = None
     """The run whose moment latencies are of; None: the newest."""
     measured: dict[Hashable, MeasuredPlacement] = field(default_factory=dict)
-
-    def at_moment_of(
-        self, base: Run | None, document: Document, settings: RunSettings
-    ) -> DocumentSearch:
-        """Return the same search with latencies as they were in another run."""
-        if base is self.base:
-            return self
-        other = copy.copy(self)
-        other.base = base
-        other.measured = measured_placements(document, settings, self.problem, base)
-        for name in ("additive_error_us", "best"):  # what follows from latencies
-            other.__dict__.pop(name, None)
-        return other
-
-    @cached_property
-    def by_id(self) -> dict[str, CandidateRecord]:
-        """Return the candidates by id."""
-        return {c.id: c for c in self.candidates}
-
-    @cached_property
-    def placements(self) -> list[Placement]:
-        """Return the least-cost cover and its runners-up as placements; none without a cover."""
-        if self.answer.cost_us is None:
-            return []
-        return [
-            self.inputs.placement([self.by_id[str(name)] for name in each.cover])
-            for each in k_best(self.problem, RUNNERS_UP + 1, previous=self.search)
-        ]
 
     @cached_property
     def additive_error_us(self) -> float:
@@ -162,17 +133,6 @@ class DocumentSearch:
             return self.answer.cost_us - price + self.additive_error_us
         return None
 
-    def is_timed(self, cost_us: float) -> bool:
-        """Tell whether a placement of this cost was measured: then what was measured counts.
-
-        Args:
-            cost_us: The cost in microseconds, as the search adds it up.
-        """
-        return any(
-            one.expected_us is not None and abs(one.expected_us - cost_us) < SAME_US
-            for one in self.measured.values()
-        )
-
 
 class PlacementPrices:
     """What choices cost against one placement, the one that is shown.
@@ -185,12 +145,6 @@ class PlacementPrices:
         self._found, self._shown = search, shown
         self.us = search.latency_us(shown)
         self._own = shown.candidates
-
-    @cached_property
-    def _least_us(self) -> float | None:
-        """Return the latency of the cover with the least cost."""
-        placements = self._found.placements
-        return self._found.latency_us(placements[0]) if placements else None
 
     @cached_property
     def _measured(self) -> dict[str, MeasuredPlacement]:
@@ -221,15 +175,18 @@ class PlacementPrices:
     def by_candidate(self) -> dict[str, Price]:
         """Return what is known of the prices of candidates, by id."""
         prices: dict[str, Price] = {}
-        answer, least_us = self._found.answer, self._least_us
+        answer, least_us = self._found.answer, None
+        if self._found.placements:
+            least_us = self._found.latency_us(self._found.placements[0])
+        expected = [one.expected_us for one in self._found.measured.values()]
         for name in {*map(str, answer.regrets), *self._measured}:
             regret = answer.regrets.get(name)
-            known = []
-            if name in self._measured:
-                known.append(self._measured[name].us)
+            known = [self._measured[name].us] if name in self._measured else []
             if regret is not None and least_us is not None:
-                cost_us = None if answer.cost_us is None else answer.cost_us + regret
-                if not known or cost_us is None or not self._found.is_timed(cost_us):
+                cost_us = (answer.cost_us or 0.0) + regret
+                # Where a placement of this cost was measured, what was measured counts.
+                timed = any(us is not None and abs(us - cost_us) < SAME_US for us in expected)
+                if not known or not timed:
                     known.append(least_us + regret)
             prices[name] = Price(min(known) - self.us if known and self.us is not None else None)
         if not self._found.broken_by(self._shown):
@@ -291,32 +248,31 @@ def search_of(
     candidates = document.candidates
     if settings.toolchains:
         candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
-    candidates = list(candidates)
-    made_of = (document.graph, candidates, dict(document.constants), settings)
-    pins, runs = tuple(document.pins), tuple(document.runs)
-    if (
-        previous is not None
-        and (previous.inputs.pins, previous.runs) == (pins, runs)
-        and previous.made_of == made_of
-    ):
-        return previous.at_moment_of(base, document, settings)
+    runs = tuple(document.runs)
     inputs = SearchInputs(
         graph=document.graph,
         candidates=tuple(candidates),
         costs=table_of(candidates),
-        constants=document.constants,
-        pins=pins,
+        constants=dict(document.constants),
+        pins=tuple(document.pins),
         settings=settings,
     )
+    if previous is not None and (previous.inputs, previous.runs) == (inputs, runs):
+        if base is previous.base:
+            return previous
+        # Latencies are as they were in another run; nothing else has changed.
+        measured = measured_placements(document, settings, previous.problem, base)
+        return replace(previous, base=base, measured=measured)
     problem = inputs.problem()
     search = reuse(problem, None if previous is None else previous.search)
+    result = inputs.search(problem, search)
     return DocumentSearch(
-        made_of,
-        candidates,
         inputs,
+        {c.id: c for c in candidates},
         problem,
         search,
-        answer=solve(problem, previous=search),
+        result.answer,
+        [inputs.placement(cover) for cover in result.covers],
         runs=runs,
         base=base,
         measured=measured_placements(document, settings, problem, base),

@@ -28,14 +28,15 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord, OperatorNumber
 from collage_engine.records.operators import NodeTitles
-from collage_engine.records.placement import Placement, Run
+from collage_engine.records.placement import Placement
 from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
-from collage_engine.support.text import NAMED, counted
+from collage_engine.support.text import NAMED, counted, listed
 from collage_engine.wording.amounts import LEAST_US, time_text
 from collage_engine.wording.facts import nan_losses_text
 from collage_engine.wording.layers import layer_of, layer_text
 from collage_engine.wording.sentences import instance_title, refusal_text
+from collage_engine.wording.titles import contender_title
 
 MOST_LISTED = 200
 """Things listed of one node, such as candidates (a count; chosen: more fill screens that nobody
@@ -98,7 +99,18 @@ class _Explanation:
         self._titles = NodeTitles(document.graph.nodes)
         # Partitions of an earlier run's placement need not be among the document's candidates.
         parts = () if shown is None else problem_parts(shown)
-        shown_records = [] if shown is None else _records(shown)
+        shown_records = (
+            CandidateRecord(
+                id=part.candidate or part.id,
+                instance=part.toolchain_instance(),
+                nodes=tuple(map(OperatorNumber, part.nodes)),
+                label="",
+                device=part.device,
+                takes=part.takes,
+                gives=part.gives,
+            )
+            for part in (shown.partitions if shown is not None else ())
+        )
         self._records = {**{c.id: c for c in shown_records}, **search.by_id}
         self._candidates = {str(c.id): c for c in search.problem.candidates}
         for part in parts:
@@ -259,32 +271,25 @@ class _Explanation:
 
     def _of_the_run(self, shown: Placement) -> Iterator[str]:
         """Say why the run that made the shown placement exported a baseline, where it did."""
-        run = next((run for run in reversed(self._document.runs) if run.placement is shown), None)
-        if run is None or run.winner == "collage" or run.of_profile:
+        run = next((run for run in self._document.runs[::-1] if run.placement is shown), None)
+        if run is None or run.of_profile:
             return
-        best_found = run.best_found()
-        ours = best_found.measured_us if best_found is not None else None
-        took = shown.measured_us
-        text = f"{self._document.title(run)} exports the baseline {self._baseline_name(run)}"
-        if ours is None or took is None:
-            yield f"{text}."
-            return
-        if "collage" in run.tied:
-            both = f"{time_text(took)} and {time_text(ours)}"
-            text += (
-                f": end to end it is tied with the search's best placement ({both}), and it is "
-                "simpler"
-            )
-        elif took <= ours:
-            best = time_text(ours)
-            text += f": end to end it took {time_text(took)}, the search's best placement {best}"
-        yield f"{text}."
-
-    def _baseline_name(self, run: Run) -> str:
-        """Return what the baseline that a run exported is called."""
         won = next((base for base in run.baselines if base.name == run.winner), None)
-        title = " ".join(map(self._toolchain, run.winner.split()))
-        return f"{title} only" if won is not None and won.kind == "whole-model" else title
+        if won is None:  # the search's best placement
+            return
+        best, took = run.best_found(), shown.measured_us
+        name = contender_title(won.name, won.kind, self._toolchain)
+        text = f"{self._document.title(run)} exports the baseline {name}"
+        if best is not None and best.measured_us is not None and took is not None:
+            took_text, best_text = time_text(took), time_text(best.measured_us)
+            if "collage" in run.tied:
+                text += (
+                    ": end to end it is tied with the search's best placement "
+                    f"({took_text} and {best_text}), and it is simpler"
+                )
+            elif took <= best.measured_us:
+                text += f": end to end it took {took_text}, the search's best placement {best_text}"
+        yield f"{text}."
 
     def _reasons(self, tied: Sequence[Alternative]) -> Iterator[str]:
         """Say what runs the node, what could as well, and what the second-best placement has.
@@ -305,7 +310,7 @@ class _Explanation:
         if tied:
             names = [f"{self._toolchain(cover.toolchain)}'s {cover.operators}" for cover in tied]
             yield (
-                f"Not decided on this machine now: {_listed(names)}. A placement with one of these "
+                f"Not decided on this machine now: {listed(names)}. A placement with one of these "
                 "takes as long, as far as measurements tell."
             )
         if self._second_best is not None:
@@ -327,13 +332,9 @@ class _Explanation:
         if others and chosen.cost_us is not None:
             other_us, other = min(others, key=lambda each: each[0])
             more, name = other_us - chosen.cost_us, self._toolchain(other.toolchain)
-            if abs(more) < LEAST_US:
-                text += f"; by itself {name} would take as long"
-            elif more > 0:
-                text += f"; by itself {name} would take {time_text(more)} more"
-            else:
-                reason = self._why_not(str(other.id))
-                text += f"; by itself {name} would take {time_text(-more)} less, but {reason}"
+            text += f"; by itself {name} would take {_against(more, 'more')}"
+            if more <= -LEAST_US:
+                text += f", but {self._why_not(str(other.id))}"
         gap_us = self._search.answer.gap_us
         if gap_us and _is_same(self._search.placements[0], self._shown):
             above = f"at most {time_text(gap_us)} above the best one"
@@ -349,12 +350,9 @@ class _Explanation:
             return "no placement contains it: a pin or its neighbours rule it out"
         if price.at_least:
             return f"the best placement with it takes at least {time_text(price.us)} longer"
-        if abs(price.us) < LEAST_US:
-            return "the best placement with it takes as long"
-        if price.us < 0:
-            return f"another placement with it takes {time_text(-price.us)} less"
-        longer = f"takes {time_text(price.us)} longer, because of its transitions"
-        return f"the best placement with it {longer}"
+        which = "another" if price.us <= -LEAST_US else "the best"
+        why = ", because of its transitions" if price.us >= LEAST_US else ""
+        return f"{which} placement with it takes {_against(price.us)}{why}"
 
     @cached_property
     def _second_best(self) -> Placement | None:
@@ -377,19 +375,12 @@ class _Explanation:
         has = f"{self._parts(come)} instead of {self._parts(gone)}"
         own_us = None if self._prices is None else self._prices.us
         more = (self._search.latency_us(second) or 0.0) - (own_us or 0.0)
-        time = "as long"
-        if abs(more) >= LEAST_US:
-            time = f"{time_text(abs(more))} {'longer' if more > 0 else 'less'}"
-        name, takes = "The second-best placement", "takes"
-        if more <= -LEAST_US:
-            name = "Another placement"
-            takes = "is expected to take" if second.measured_us is None else "takes"
+        less = more <= -LEAST_US
+        name = "Another placement" if less else "The second-best placement"
+        takes = "is expected to take" if less and second.measured_us is None else "takes"
         if not any(self._node in c.nodes for c in come):
-            return (
-                f"{name} has the same at {self._names[self._node]}; elsewhere it has {has} and "
-                f"{takes} {time}."
-            )
-        return f"{name} has {has} and {takes} {time}."
+            has = f"the same at {self._names[self._node]}; elsewhere it has {has}"
+        return f"{name} has {has} and {takes} {_against(more)}."
 
     def _parts(self, parts: Iterable[ProblemCandidate]) -> str:
         """List partitions by toolchain, nodes and the node where each begins."""
@@ -398,7 +389,7 @@ class _Explanation:
             name, first = self._called(str(part.id)), self._names[min(part.nodes)]
             located = name if first in name else f"{name} at {first}"
             names.append(f"{self._toolchain(part.toolchain)}'s {located}")
-        return _listed(names)
+        return listed(names)
 
     def _time(self, shown: Placement) -> Iterator[str]:
         """Say what the node takes in the placement, where its layers were timed."""
@@ -406,7 +397,7 @@ class _Explanation:
         if layer is not None:
             names = dict.fromkeys(self._names[k] for k in layer.nodes)
             others = [name for name in names if name != self._names[self._node]]
-            with_others = f" with {_listed(others)}" if others else ""
+            with_others = f" with {listed(others)}" if others else ""
             time = layer_text(shown, layer)
             yield f"In the run {self._names[self._node]} is computed{with_others} in {time}."
 
@@ -454,31 +445,20 @@ def _by_price(line: Alternative) -> tuple[int, float, str]:
     return places.get(line.status, 1), line.whole_us or 0.0, line.candidate or ""
 
 
-def _listed(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
-    left = len(names) - NAMED
-    listed = ", ".join(names[:NAMED])
-    return f"{listed} and {left} more" if left > 0 else listed
-
-
 def _is_same(one: Placement, other: Placement | None) -> bool:
     return other is not None and one.identity == other.identity
 
 
-def _records(shown: Placement) -> list[CandidateRecord]:
-    """Return the partitions of a placement as rows, for those that no document lists."""
-    return [
-        CandidateRecord(
-            id=part.candidate or part.id,
-            instance=part.toolchain_instance(),
-            nodes=tuple(map(OperatorNumber, part.nodes)),
-            label="",
-            device=part.device,
-            takes=part.takes,
-            gives=part.gives,
-        )
-        for part in shown.partitions
-    ]
+def _against(us: float, more: str = "longer") -> str:
+    """Return what a price says: ``as long``, ``12 µs longer`` or ``12 µs less``.
+
+    Args:
+        us: The price in microseconds.
+        more: The word for what takes longer.
+    """
+    if abs(us) < LEAST_US:
+        return "as long"
+    return f"{time_text(abs(us))} {more if us > 0 else 'less'}"
 
 
 def node_names(graph: GraphRecord) -> dict[int, str]:

@@ -8,8 +8,8 @@ from collage_engine.records.candidate import Refusal
 from collage_engine.records.graph import GraphRecord, Node, nodes_of
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.pin import Pin
-from collage_engine.search.problem import Answer, Conflict
-from collage_engine.support.text import NAMED
+from collage_engine.search.problem import Answer, Conflict, toolchain_matches
+from collage_engine.support.text import NAMED, listed
 from collage_engine.wording import sentences as say
 from collage_engine.wording.sentences import named_refusal_text, refusal_text
 
@@ -64,8 +64,13 @@ def _reason(
         unmeasured = f"no candidate was measured for {_named(calls, conflict.nodes)}"
         return why or (unmeasured if conflict.nodes else conflict.reason)
     quoted = [f"'{pin.title}'" for pin in blamed]
+    left = f"no candidate is left for {_named(calls, conflict.nodes)}"
     if conflict.limits:
-        return _beyond_limits(calls, conflict, quoted)
+        sentence = f"none keeps to {conflict.limits_text}"
+        if quoted:
+            which = "pins" if len(quoted) > 1 else "pin"
+            sentence += f" together with the {which} {' and '.join(quoted)}"
+        return f"{sentence}: {left}" if conflict.nodes else sentence
     if len(blamed) == 1:
         sentence = f"the pin {quoted[0]} cannot be honoured"
         why = why or {
@@ -74,22 +79,7 @@ def _reason(
         }.get(blamed[0].kind, "")
     else:
         sentence = f"the pins {', '.join(quoted[:-1])} and {quoted[-1]} cannot hold together"
-    if not why:
-        left = f"no candidate is left for {_named(calls, conflict.nodes)}"
-        why = left if conflict.nodes else say.NO_COMBINATION
-    return f"{sentence}: {why}"
-
-
-def _beyond_limits(calls: Sequence[Node], conflict: Conflict, pins: Sequence[str]) -> str:
-    """Name the limits that leave no placement, the pins that matter, and uncovered nodes."""
-    sentence = f"none keeps to {conflict.limits_text}"
-    if pins:
-        which = "pins" if len(pins) > 1 else "pin"
-        sentence += f" together with the {which} {' and '.join(pins)}"
-    if not conflict.nodes:
-        return sentence
-    reason = f"no candidate is left for {_named(calls, conflict.nodes)}"
-    return f"{sentence}: {reason}"
+    return f"{sentence}: {why or (left if conflict.nodes else say.NO_COMBINATION)}"
 
 
 def _why_nodes(
@@ -108,7 +98,11 @@ def _why_nodes(
     pinned = {pin.toolchain for pin in blamed if pin.kind in ("on", "exactly") and pin.toolchain}
     if len(blamed) == 1 and blamed[0].kind == "device":
         return f"no candidate for {named} is on the device {blamed[0].device}; there is only cpu"
-    instances = [name for name in without_candidates if not pinned or _is_one_of(name, pinned)]
+    instances = [
+        name
+        for name in without_candidates
+        if not pinned or any(toolchain_matches(each, name) for each in pinned)
+    ]
     if len(pinned) == 1 and not instances:
         used = ", ".join(dict.fromkeys(name.partition("[")[0] for name in without_candidates))
         return f"{next(iter(pinned))} is not among the toolchains of this run ({used})"
@@ -129,23 +123,9 @@ def _why_nodes(
     return f"no toolchain of this run takes {named} ({why}); allow more toolchains"
 
 
-def _is_one_of(instance: str, pinned: set[str]) -> bool:
-    return instance in pinned or instance.partition("[")[0] in pinned
-
-
 def _named(calls: Sequence[Node], operators: Sequence[int]) -> str:
     """Return ``'conv1' (Conv), 'fc' (MatMul) and 7 more nodes``."""
-    named, titles, owners = [], NodeTitles(calls), nodes_of(calls)
+    titles, owners = NodeTitles(calls), nodes_of(calls)
     nodes = list({owners[number]: number for number in reversed(operators)}.values())[::-1]
-    for number in nodes[:NAMED]:
-        op = titles[number]
-        names = calls[number].onnx_nodes
-        if names:
-            named.append(f"'{names[0]}' ({op})")
-        else:
-            named.append(f"node {number} ({op})")
-    left = len(nodes) - NAMED
-    text = ", ".join(named)
-    if left <= 0:
-        return text
-    return f"{text} and {left} more {'nodes' if left > 1 else 'node'}"
+    names = (next((f"'{name}'" for name in calls[n].onnx_nodes), f"node {n}") for n in nodes)
+    return listed([f"{name} ({titles[n]})" for n, name in zip(nodes, names, strict=True)], "node")

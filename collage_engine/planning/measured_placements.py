@@ -8,13 +8,12 @@ choice costs is a difference of two placements' latencies, measured where they a
 from __future__ import annotations
 
 import statistics
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import msgspec
 
 from collage_engine.planning.search_problem import broken_pins
-from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.placement import Placement, Run, baseline_placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.check import broken_limits, check_cover
@@ -66,8 +65,12 @@ def measured_placements(
     for run in runs:
         if run.of_profile or not is_like(run, settings):
             continue
+        # What the run exports comes last: its time stands for a baseline's of the same partitions.
+        of_baselines = (baseline_placement(each, by_id, operators) for each in run.baselines)
         timed = {
-            placement.identity: placement for placement in timed_placements(run, by_id, operators)
+            one.identity: one
+            for one in (*of_baselines, *run.rivals, run.placement)
+            if one is not None and one.measured_us is not None
         }
         us = {name: one.measured_us for name, one in timed.items() if one.measured_us}
         slower = [earlier_us[name] / us[name] for name in us if name in earlier_us]
@@ -77,27 +80,15 @@ def measured_placements(
         for name in [name for name in us if name not in earlier_us]:
             earlier_us[name] = us[name] * factor
             if not allowed or all(p.toolchain in allowed for p in timed[name].partitions):
-                placements[name] = _examined(timed[name], earlier_us[name], problem)
+                parts = problem_parts(timed[name])
+                placements[name] = MeasuredPlacement(
+                    placement=timed[name],
+                    us=earlier_us[name],
+                    broken_pins=broken_pins(problem.pins, parts),
+                    keeps_limits=not broken_limits(problem, parts),
+                    expected_us=expected_us(timed[name], problem),
+                )
     return placements
-
-
-def timed_placements(
-    run: Run, by_id: Mapping[str, CandidateRecord], operators: int
-) -> Iterator[Placement]:
-    """Return what a run has timed: baselines, runners-up, and last what it exports.
-
-    Args:
-        run: The run.
-        by_id: The document's candidates by id.
-        operators: How many operators the model has.
-    """
-    for baseline in run.baselines:
-        placement = baseline_placement(baseline, by_id, operators)
-        if placement is not None:
-            yield placement
-    for placement in (*run.rivals, run.placement):
-        if placement is not None and placement.measured_us is not None:
-            yield placement
 
 
 def problem_parts(placement: Placement) -> tuple[ProblemCandidate, ...]:
@@ -138,15 +129,4 @@ def is_like(run: Run, settings: RunSettings) -> bool:
         settings.threads,
         settings.precision,
         settings.objective,
-    )
-
-
-def _examined(placement: Placement, us: float, problem: Problem) -> MeasuredPlacement:
-    parts = problem_parts(placement)
-    return MeasuredPlacement(
-        placement=placement,
-        us=us,
-        broken_pins=broken_pins(problem.pins, parts),
-        keeps_limits=not broken_limits(problem, parts),
-        expected_us=expected_us(placement, problem),
     )

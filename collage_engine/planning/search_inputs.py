@@ -25,7 +25,7 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.search.api import k_best, reuse, solve
+from collage_engine.search.api import Search, k_best, reuse, solve
 from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer, Problem
 
@@ -96,10 +96,17 @@ class SearchInputs:
             why = f"against the {'pin' if len(broken) == 1 else 'pins'} {names}"
         return why
 
-    def search(self) -> SearchResult:
-        """Find the covers with the least cost."""
-        problem = self.problem()
-        search = reuse(problem, None)
+    def search(
+        self, problem: Problem | None = None, previous: Search | None = None
+    ) -> SearchResult:
+        """Find the covers with the least cost.
+
+        Args:
+            problem: The search problem, where the caller has made it.
+            previous: A search of the same problem, pins aside.
+        """
+        problem = problem or self.problem()
+        search = reuse(problem, previous)
         answer = solve(problem, previous=search)
         ranked = (
             k_best(problem, RUNNERS_UP + 1, previous=search) if answer.cost_us is not None else []

@@ -59,7 +59,7 @@ import msgspec
 
 from collage_engine.records.pin import LimitVerdict, VerdictState
 from collage_engine.search.limits import LimitName, RuntimeLimits
-from collage_engine.support.text import NAMED
+from collage_engine.support.text import listed
 from collage_engine.support.typed import Figure, decode
 
 PLAIN = "plain"
@@ -247,7 +247,4 @@ def describe(pin: ProblemPin) -> str:
 
 def nodes_in_words(nodes: Sequence[int]) -> str:
     """Return ``node 3`` or ``nodes 3, 4 and 9 more``."""
-    shown = ", ".join(map(str, nodes[:NAMED]))
-    left = len(nodes) - NAMED
-    numbers = f"{shown} and {left} more" if left > 0 else shown
-    return ("node {numbers}" if len(nodes) == 1 else "nodes {numbers}").format(numbers=numbers)
+    return f"{'node' if len(nodes) == 1 else 'nodes'} {listed(list(map(str, nodes)))}"

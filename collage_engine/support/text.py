@@ -64,6 +64,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def listed(names: Sequence[str], noun: str = "") -> str:
+    """Return the first ``NAMED`` names, and how many more there are: ``a, b, c, d and 2 more``.
+
+    Args:
+        names: All names.
+        noun: What they are names of, for ``and 2 more nodes``; its plural takes an s.
+    """
+    text, left = ", ".join(names[:NAMED]), len(names) - NAMED
+    more = counted(left, f"more {noun}") if noun else f"{left:,} more"
+    return f"{text} and {more}" if left > 0 else text
+
+
 _FORMULA = re.compile('(^|[;\t\n])(?=["\\s]{0,9}[=+\\-@＝＋－＠])|^(?=[\t\n])')
 """Where spreadsheets would take a formula to begin (OWASP, "CSV Injection"): at the beginning of a
 cell, or after what those of many languages take for the end of one, and whatever quotes and blanks

@@ -17,7 +17,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.records.shapes import MOST_ELEMENTS, OpenSizes, ShapeChoice, combined
 from collage_engine.support.errors import UsageError
-from collage_engine.support.text import NAMED, counted
+from collage_engine.support.text import counted, listed
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label
@@ -115,9 +115,7 @@ class ShapesDialog(QDialog):
             self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
         else:
             names = [choice.text for choice in self.choices]
-            shown = ", ".join(names[:NAMED])
-            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-            self.summary.setText(f"{counted(len(names), 'shape')}: {shown}{more}")
+            self.summary.setText(f"{counted(len(names), 'shape')}: {listed(names)}")
         self._ok.setEnabled(bool(self.choices))
         self.others.setEnabled(len(self.choices) > 1)
 
