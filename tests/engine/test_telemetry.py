@@ -88,3 +88,22 @@ def test_openvino_reports_nothing_to_anybody(tmp_path: Path) -> None:
     done = python(_OPENVINO, env=user | {"HOME": str(tmp_path), "PYTHONPATH": str(ROOT)})
     assert done.returncode == 0, done.stderr
     assert not list(tmp_path.glob("intel*"))
+
+
+_OWN_FILE = f"""
+import pathlib, sys
+import numpy
+from collage_engine.artifact.loader.run_artifact import RUNTIMES, OwnFile
+for runtime in RUNTIMES:
+    own = OwnFile(pathlib.Path({str(MNIST)!r}), runtime, 1)
+    own({{"Input3": numpy.zeros((1, 1, 28, 28), "float32")}})
+assert "openvino" in sys.modules and "openvino_telemetry" not in sys.modules
+print("ran")
+"""
+
+
+def test_a_models_own_file_leaves_no_telemetry_behind(tmp_path: Path) -> None:
+    available(OnnxRuntimeToolchain())
+    available(OpenVinoToolchain())
+    assert _left_behind(_OWN_FILE, tmp_path) == []
+    assert not list(tmp_path.glob("intel*"))

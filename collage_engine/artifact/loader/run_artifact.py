@@ -771,6 +771,8 @@ class OwnFile:
             return self._run(inputs)
 
     def _onnxruntime(self) -> Callable[[Mapping[str, Any]], list[Any]]:
+        if "onnxruntime" not in sys.modules:  # what a program imports itself is its own choice
+            os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -782,8 +784,19 @@ class OwnFile:
 
     def _openvino(self) -> Callable[[Mapping[str, Any]], list[Any]]:
         import numpy as np
-        import openvino
-        from openvino.frontend import FrontEndManager
+
+        # Without this entry the package, where the program has not imported it, writes an
+        # identifier into the user's home folder and reports its import to its maker.
+        name = "openvino_telemetry"
+        hide = "openvino" not in sys.modules and name not in sys.modules
+        if hide:
+            sys.modules[name] = None  # type: ignore[assignment]  # makes its import fail
+        try:
+            import openvino
+            from openvino.frontend import FrontEndManager
+        finally:
+            if hide:
+                del sys.modules[name]
 
         # The package uses a copy that an artifact has loaded before, which reads no ONNX itself.
         (reader,) = Path(openvino.__file__).parent.glob("libs/libopenvino_onnx_frontend.so*")
