@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES, sha256
-from collage_engine.artifact.manifest import is_artifact
+from collage_engine.artifact.loader.run_artifact import FORMAT, MANIFEST, SAMPLES
+from collage_engine.artifact.manifest import file_entry, is_artifact
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.machine.folders import replace_atomically, resolve
 from collage_engine.records.placement import Placement
@@ -184,9 +184,7 @@ def _fill(
     files = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         name = path.relative_to(folder).as_posix()
-        files[name] = {"sha256": sha256(path), "bytes": path.stat().st_size}
-        if name in licences:
-            files[name]["licence"] = licences[name]
+        files[name] = file_entry(path, licences.get(name))
     manifest = _manifest(model, built, contents, *places)
     manifest["files"] = files
     write_manifest(folder, manifest)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-import msgspec
-
 from collage_engine.artifact.loader import run_artifact as loader
-from collage_engine.artifact.manifest import expected_machine, read_manifest, verify_files
+from collage_engine.artifact.manifest import read_manifest
 from collage_engine.lowering.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
@@ -62,49 +61,37 @@ class EntryResults(TypedDict):
     entries: list[ArtifactResult]
 
 
-class OpenArtifact(msgspec.Struct, frozen=True):
-    """Load an artifact and run it on its sample."""
-
-    folder: str
-
-
-class Benchmark(msgspec.Struct, frozen=True):
-    """Time the artifact that is open as ``ArtifactResult`` has it."""
-
-
-class TimeCalls(msgspec.Struct, frozen=True):
-    """Time single calls of the artifact that is open, for about ``seconds``."""
-
-    seconds: float
-    least: int
-
-
-class TraceCalls(msgspec.Struct, frozen=True):
-    """Note when the virtual machine's calls begin and end, in so many runs."""
-
-    runs: int
-
-
 class ArtifactProcess:
-    """The state of a process that holds one artifact, loaded by the loader that artifacts carry."""
+    """The state of a process that holds one artifact, loaded by the loader that artifacts carry.
 
-    def __init__(self) -> None:
-        self._model: Any = None
-        self._inputs: dict[str, Any] = {}
+    A request is a method with its arguments (``partial``).
+    """
 
-    def __call__(self, request: OpenArtifact | Benchmark | TimeCalls | TraceCalls) -> Any:
-        """Answer what the loader's ``check`` or ``benchmark`` says, seconds, or moments."""
-        model, inputs = self._model, self._inputs
-        if isinstance(request, OpenArtifact):
-            self._model = loader.load(request.folder)
-            self._inputs, truth = loader.read_sample(request.folder, self._model.manifest)
-            return loader.check(self._model, self._inputs, truth)
-        if isinstance(request, Benchmark):
-            return loader.benchmark(model, inputs)
-        if isinstance(request, TimeCalls):
-            return loader.seconds_of_calls(model, inputs, request.seconds, request.least)
-        tensors = model.bind(inputs)
-        return stamp_kernels(model, lambda: model.invoke(tensors), request.runs)
+    _model: Any
+    _inputs: dict[str, Any]
+
+    def __call__(self, request: Callable[[ArtifactProcess], Any]) -> Any:
+        """Answer a request."""
+        return request(self)
+
+    def open(self, folder: Path) -> dict[str, Any]:
+        """Load an artifact and run it on its sample: what the loader's ``check`` says."""
+        self._model = loader.load(folder)
+        self._inputs, truth = loader.read_sample(folder, self._model.manifest)
+        return loader.check(self._model, self._inputs, truth)
+
+    def benchmark(self) -> dict[str, Any]:
+        """Time the artifact that is open as ``ArtifactResult`` has it."""
+        return loader.benchmark(self._model, self._inputs)
+
+    def time_calls(self, seconds: float, least: int) -> list[float]:
+        """Return the seconds of single calls of the artifact that is open."""
+        return loader.seconds_of_calls(self._model, self._inputs, seconds, least)
+
+    def trace_calls(self, runs: int) -> Any:
+        """Return when the virtual machine's calls begin and end, in so many runs."""
+        tensors = self._model.bind(self._inputs)
+        return stamp_kernels(self._model, lambda: self._model.invoke(tensors), runs)
 
 
 def artifact_process(manifest: Mapping[str, Any]) -> Worker:
@@ -119,7 +106,7 @@ def artifact_process(manifest: Mapping[str, Any]) -> Worker:
 def open_artifact(worker: Worker, folder: Path) -> dict[str, Any]:
     """Load an artifact in a process of ``artifact_process``; what the loader's ``check`` says."""
     size = sum(file["bytes"] for file in read_manifest(folder)["files"].values())
-    request = OpenArtifact(str(folder.absolute()))
+    request = partial(ArtifactProcess.open, folder=folder.absolute())
     report: dict[str, Any] = worker.call(request, with_weights(2 * ANSWER_S, size))
     return report
 
@@ -139,8 +126,7 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
         ArtifactError: It is damaged, does not load, differs from its sample, or takes too long.
     """
     folder = Path(folder).absolute()
-    manifest = read_manifest(folder)
-    verify_files(folder, manifest)
+    manifest = read_manifest(folder, verify=True)
     if "entries" in manifest:
         results = [
             run_artifact(folder / entry["folder"], benchmark, limit_s)
@@ -156,9 +142,11 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
             )
     try:
         with artifact_process(manifest) as worker:
-            report: dict[str, Any] = worker.call(OpenArtifact(str(folder)), limit_s)
+            report: dict[str, Any] = worker.call(
+                partial(ArtifactProcess.open, folder=folder), limit_s
+            )
             if benchmark and report["wrong"] is None:
-                report |= worker.call(Benchmark(), limit_s)
+                report |= worker.call(ArtifactProcess.benchmark, limit_s)
     except WorkerError as error:
         why = one_sentence(last_line(str(error)))
         raise ArtifactError(f"the artifact cannot be run: {why}") from error
@@ -166,5 +154,5 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
     if wrong is not None:
         raise ArtifactError(f"{folder} differs from its sample: {one_sentence(wrong)}")
     if "median_us" in report:
-        report["expected_machine"] = expected_machine(manifest)
+        report["expected_machine"] = manifest["expected"].get("machine", "")
     return {"artifact": str(folder), **report}

@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
-from collage_engine.artifact.loader.run_artifact import MANIFEST, elements_of, sha256, shapes_of
-from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.loader.run_artifact import MANIFEST, elements_of, shapes_of
+from collage_engine.artifact.manifest import file_entry, read_manifest
 from collage_engine.artifact.own_file import OwnFile
 from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
 from collage_engine.support.errors import ArtifactError
 
+Transfer = Callable[[Path, Path], object]
 Entry = Mapping[str, Any]
 """What the manifest says of a shape: its ``folder``, ``dims``, ``inputs`` and ``outputs``."""
 
@@ -62,48 +63,44 @@ def combine_artifacts(
         for number, (sizes, manifest) in enumerate(zip(dims, manifests, strict=True))
     ]
     if own is not None:
-        for entry, manifest, us in zip(entries, manifests, own.times.known_us, strict=True):
+        for entry, manifest, us in zip(entries, manifests, own.known_us, strict=True):
             placed_us = manifest["placement"]["measured_us"]
             if placed_us:  # taking the own file's time to follow the number of elements
                 elements = elements_of(shapes_of(entry))
                 entry["pays_from"] = math.ceil(placed_us / us * elements)
     padded, not_padded = padding_of(entries, padding)
-    of_own: dict[str, dict[str, Any]] = {}
+    shared = _shared(manifests) | {"padding": padded, "not_padded": not_padded}
+    files_of_own: dict[str, tuple[Path, str]] = {}
+    if own is not None:
+        shared["others"], files_of_own = own.files()
+    of_own = {name: file_entry(*file) for name, file in files_of_own.items()}
 
     def fill(folder: Path) -> None:
         stored: dict[str, Path] = {}
+
+        def put(source: Path, name: str, digest: str, transfer: Transfer = os.link) -> None:
+            """Store a file, as another name of an equal one where there is one."""
+            target = folder / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                (os.link if digest in stored else transfer)(stored.get(digest, source), target)
+            except OSError:
+                shutil.copyfile(source, target)
+            stored[digest] = target
+
         files = {}
         for entry, source, manifest in zip(entries, folders, manifests, strict=True):
-            target = folder / entry["folder"]
             for name, about in manifest["files"].items():
-                stored[about["sha256"]] = _link(
-                    stored.get(about["sha256"], source / name), target / name
-                )
-            shutil.copyfile(source / MANIFEST, target / MANIFEST)
-            size = (target / MANIFEST).stat().st_size
-            files[f"{entry['folder']}/{MANIFEST}"] = {
-                "sha256": sha256(target / MANIFEST),
-                "bytes": size,
-            }
+                put(source / name, f"{entry['folder']}/{name}", about["sha256"])
+            name = f"{entry['folder']}/{MANIFEST}"
+            shutil.copyfile(source / MANIFEST, folder / name)
+            files[name] = file_entry(folder / name)
         for name, about in manifests[0]["files"].items():
             if name.startswith("loader/"):
-                _link(stored[about["sha256"]], folder / name)
+                put(folders[0] / name, name, about["sha256"])
                 files[name] = about
-        shared = _shared(manifests)
-        shared |= {"padding": padded, "not_padded": not_padded}
-        if own is not None:
-
-            def put(source: Path, name: str, licence: str) -> None:
-                digest, place = sha256(source), folder / name
-                if digest in stored:
-                    _link(stored[digest], place)
-                else:
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copyfile(source, place)
-                size = source.stat().st_size
-                of_own[name] = {"sha256": digest, "bytes": size, "licence": licence}
-
-            shared["others"] = own.put_into(put)
+        for name, (source, _) in files_of_own.items():
+            put(source, name, of_own[name]["sha256"], shutil.copyfile)  # the user's stays apart
         write_manifest(folder, shared | {"entries": entries, "files": files | of_own})
 
     put_artifact(out, fill)
@@ -116,16 +113,6 @@ def combine_artifacts(
         not_padded=not_padded,
         others=own.runtime if own is not None else "",
     )
-
-
-def _link(file: Path, target: Path) -> Path:
-    """Make a file known under another name as well, or copy it where that cannot be."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        os.link(file, target)
-    except OSError:
-        shutil.copyfile(file, target)
-    return target
 
 
 def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:

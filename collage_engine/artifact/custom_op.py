@@ -22,7 +22,7 @@ from collage_engine.artifact.loader.run_artifact import (
     sha256,
     values_of,
 )
-from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.manifest import file_entry, read_manifest
 from collage_engine.artifact.own_file import files_beside
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
@@ -71,11 +71,7 @@ def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
     carried.update((name, _tvm_library(name)) for name in TVM_LIBRARIES)
     for name, file in carried.items():
         shutil.copyfile(file, artifact / name)
-        manifest["files"][name] = {
-            "sha256": sha256(artifact / name),
-            "bytes": (artifact / name).stat().st_size,
-            "licence": "Apache-2.0",
-        }
+        manifest["files"][name] = file_entry(file, "Apache-2.0")
     contents = json.dumps(manifest["files"], sort_keys=True)
     manifest["operator"] = f"Placement_{hashlib.sha256(contents.encode()).hexdigest()[:12]}"
     write_manifest(artifact, manifest)

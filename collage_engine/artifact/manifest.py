@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,32 +21,28 @@ def is_artifact(folder: Path) -> bool:
     return isinstance(manifest, dict) and manifest.get("format") == FORMAT
 
 
-def read_manifest(folder: Path) -> dict[str, Any]:
+def read_manifest(folder: Path, verify: bool = False) -> dict[str, Any]:
     """Return the manifest of an artifact of this version.
 
-    ``ArtifactError`` says what is wrong with it.
+    Args:
+        folder: The artifact.
+        verify: Compare all files with their hashes, too, as the loaders that artifacts carry do.
+
+    Raises:
+        ArtifactError: It is no such artifact, or a file is missing or differs.
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder")
     try:
         manifest: dict[str, Any] = run_artifact.manifest_of(folder)
+        if verify:
+            run_artifact.verify(folder, manifest)
     except (run_artifact.Damaged, OSError) as error:
         raise ArtifactError(f"{folder}: {error}") from error
     return manifest
 
 
-def verify_files(folder: Path, manifest: Mapping[str, Any]) -> None:
-    """Compare all files with their hashes, as the loaders that artifacts carry do.
-
-    Raises:
-        ArtifactError: A file is missing or differs.
-    """
-    try:
-        run_artifact.verify(folder, manifest)
-    except (run_artifact.Damaged, OSError) as error:
-        raise ArtifactError(f"{folder}: {error}") from error
-
-
-def expected_machine(manifest: Mapping[str, Any]) -> str:
-    """Return the device on which an artifact's own time was measured; empty: it does not say."""
-    return str(manifest["expected"].get("machine", ""))
+def file_entry(file: Path, licence: str | None = None) -> dict[str, Any]:
+    """Return what a manifest says of a file: its hash, its size, and its licence if known."""
+    entry = {"sha256": run_artifact.sha256(file), "bytes": file.stat().st_size}
+    return entry if licence is None else entry | {"licence": licence}

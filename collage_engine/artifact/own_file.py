@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
 import numpy as np
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
@@ -36,50 +35,34 @@ FOLDER = "own"
 """Folder of an artifact in which the file lies, with the weights that lay beside it."""
 
 
-class TimeOwnFile(msgspec.Struct, frozen=True):
-    """What the child that times a file on one runtime is told."""
-
-    file: str
-    runtime: str
-    threads: int
-    artifacts: tuple[str, ...]
-    """Folders of artifacts whose samples are the inputs."""
-
-
-class OwnFileTimes(msgspec.Struct, frozen=True):
-    """What calls of a model's own file took."""
-
-    known_us: tuple[float, ...]
-    """For each artifact's sample the shortest call, once the runtime had met the size."""
-    total_us: float
-    """These, and the first call at each size."""
-
-
 @dataclass(frozen=True)
 class OwnFile:
     """A model's own file, the runtime that is to run it, and what that took."""
 
     path: Path
     runtime: str
-    times: OwnFileTimes
+    threads: int
+    known_us: tuple[float, ...] = ()
+    """For each artifact's sample the shortest call, once the runtime had met the size."""
+    total_us: float = 0.0
+    """These, and the first call at each size."""
 
-    def put_into(self, put: Callable[[Path, str, str], None]) -> dict[str, str]:
-        """Copy it into an artifact, with the library by which the loader in C++ runs it.
+    def files(self) -> tuple[dict[str, str], dict[str, tuple[Path, str]]]:
+        """Return what a manifest says of it, and the files that belong into the artifact.
 
-        Args:
-            put: Copies a file to a name in the artifact; the last argument is its licence.
-
-        Returns:
-            What the manifest says of it.
+        These are by their names there, with their licences; among them is the library by which the
+        loader in C++ runs it.
         """
-        for location in (self.path.name, *files_beside(self.path)):
-            put(self.path.parent / location, f"{FOLDER}/{location}", "the model's own")
+        files = {
+            f"{FOLDER}/{location}": (self.path.parent / location, "the model's own")
+            for location in (self.path.name, *files_beside(self.path))
+        }
         about = {"runtime": self.runtime, "file": f"{FOLDER}/{self.path.name}"}
         with contextlib.suppress(ToolchainError):  # it is not installed: the system's is taken
             (library, *_) = get(loader.RUNTIMES[0]).runtime_libraries()
             about["library"] = f"{FOLDER}/{library.name}"
-            put(Path(library.file), about["library"], library.licence)
-        return about
+            files[about["library"]] = Path(library.file), library.licence
+        return about, files
 
 
 def files_beside(path: Path) -> list[str]:
@@ -107,35 +90,32 @@ def fastest(path: Path, artifacts: Sequence[Path], menu: Collection[str]) -> Own
         raise ArtifactError(f"{path} was changed since it was placed: place it again")
     names = [name for name in loader.RUNTIMES if name in menu] or loader.RUNTIMES
     environment = {k: v for each in manifests for k, v in each["environment"].items()}
-    found, reasons = [], []
+    threads = max(manifest["threads"] for manifest in manifests)
+    found: list[OwnFile] = []
+    reasons = []
     for name in names:
-        request = TimeOwnFile(
-            file=str(path.absolute()),
-            runtime=name,
-            threads=max(manifest["threads"] for manifest in manifests),
-            artifacts=tuple(map(str, artifacts)),
-        )
-        target = f"{__name__}:time_calls"
+        request = OwnFile(path.absolute(), name, threads), artifacts
+        target = f"{__name__}:timed"
         try:
-            times = call_in_child(target, request, timeout_s=JOB_S, env=environment)
-            found.append(OwnFile(path, name, times))
+            found.append(call_in_child(target, request, timeout_s=JOB_S, env=environment))
         except CollageError as error:
             reasons.append(f"{name}: {one_sentence(last_line(str(error)))}")
     if not found:
         raise ArtifactError(f"--others: no runtime runs {path} ({'; '.join(reasons)})")
-    return min(found, key=lambda own: own.times.total_us)
+    return min(found, key=lambda own: own.total_us)
 
 
-def time_calls(request: TimeOwnFile) -> OwnFileTimes:
-    """Load a file on a runtime and call it with each sample in turn; for a child process.
+def timed(request: tuple[OwnFile, Sequence[Path]]) -> OwnFile:
+    """Load a file and call it with the sample of each artifact in turn; for a child process.
 
     Raises:
         ArtifactError: It computes something else than the samples say.
     """
-    run = loader.OwnFile(Path(request.file), request.runtime, request.threads)
+    own, artifacts = request
+    run = loader.OwnFile(own.path, own.runtime, own.threads)
     samples = []
-    for folder in request.artifacts:
-        manifest = read_manifest(Path(folder))
+    for folder in artifacts:
+        manifest = read_manifest(folder)
         inputs, truth = loader.read_sample(folder, manifest)
         samples.append((_decoded(inputs), truth, manifest))
     run(samples[0][0])  # loads it
@@ -149,7 +129,8 @@ def time_calls(request: TimeOwnFile) -> OwnFileTimes:
             if wrong:
                 raise ArtifactError(wrong)
     known = tuple(min(taken[1:]) * 1e6 for taken in seconds)
-    return OwnFileTimes(known, sum(known) + sum(taken[0] for taken in seconds) * 1e6)
+    total = sum(known) + sum(taken[0] for taken in seconds) * 1e6
+    return replace(own, known_us=known, total_us=total)
 
 
 def _decoded(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -14,11 +14,12 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.artifact_run import TimeCalls, artifact_process, open_artifact
-from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.artifact.artifact_run import ArtifactProcess, artifact_process, open_artifact
+from collage_engine.artifact.manifest import read_manifest
 from collage_engine.records.answers import CheckOutcome, GateCheck
 from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import WORK_S
@@ -138,6 +139,7 @@ def timed_pair(
     """
     rest_s = REST_S if any(manifest.get("threads", 1) > 1 for manifest in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
+    request = partial(ArtifactProcess.time_calls, seconds=ROUND_S, least=LEAST_CALLS)
     workers = [artifact_process(manifest) for manifest in manifests]
     try:
         with ThreadPoolExecutor(2) as pool:
@@ -145,7 +147,7 @@ def timed_pair(
         for _ in range(ROUNDS):
             for number in random.sample(range(2), 2):
                 time.sleep(rest_s)
-                taken = workers[number].call(TimeCalls(ROUND_S, LEAST_CALLS), WORK_S)
+                taken = workers[number].call(request, WORK_S)
                 rounds[number].append(statistics.median(taken))
     finally:
         for worker in workers:
@@ -160,8 +162,7 @@ def timed_manifest(folder: Path) -> dict[str, Any]:
         ArtifactError: The folder is no artifact, or was changed.
         UsageError: It is for several shapes, or for throughput.
     """
-    manifest = read_manifest(folder)
-    verify_files(folder, manifest)
+    manifest = read_manifest(folder, verify=True)
     if "entries" in manifest:
         first = manifest["entries"][0]["folder"]
         raise UsageError(f"{folder} is for several shapes: name one of them, {folder / first}")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from collage_engine.artifact.artifact_run import TraceCalls, artifact_process, open_artifact
+from collage_engine.artifact.artifact_run import ArtifactProcess, artifact_process, open_artifact
 from collage_engine.artifact.paired_times import timed_manifest
 from collage_engine.lowering.built import BOOKKEEPING, Kernel, kernels_of_calls
 from collage_engine.records.placement import LayerTime, Partition, Placement
@@ -36,7 +37,7 @@ def traced_artifact(folder: Path) -> tuple[Placement, list[tuple[int, int]], str
         raise UsageError(f"{folder} runs on a device, where calls return before their work is done")
     with artifact_process(manifest) as worker:
         open_artifact(worker, folder)
-        names, moments = worker.call(TraceCalls(RUNS), 2 * ANSWER_S)
+        names, moments = worker.call(partial(ArtifactProcess.trace_calls, runs=RUNS), 2 * ANSWER_S)
     median = sorted(moments, key=lambda run: run[-1] - run[0])[len(moments) // 2]
     placement = manifest["placement"]
     return traced(placement, names, median), placement["hand_overs"], manifest["model"]["name"]

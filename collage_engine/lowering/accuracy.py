@@ -201,30 +201,19 @@ def errors(
         truth: The true values ``r``.
         loses_nan: Whether NaN may have become something else, as the toolchain says.
     """
+    far = float("inf"), float("inf")
     if computed.shape != truth.shape:
-        return float("inf"), float("inf")
-    if truth.size == 0:
-        return 0.0, 0.0
+        return far
     if truth.dtype.kind == "S":  # texts are right or wrong
-        wrong = 0.0 if bool(np.array_equal(computed, truth)) else float("inf")
-        return wrong, wrong
-    if truth.dtype == np.float64 or (truth.dtype.kind in "iu" and truth.dtype.itemsize == 8):
-        wide: type[np.floating] = np.longdouble
-    else:
-        wide = np.float64
-    y, r = computed.astype(wide), truth.astype(wide)
+        return (0.0, 0.0) if np.array_equal(computed, truth) else far
+    is_long = truth.dtype.kind in "iuf" and truth.dtype.itemsize == 8
+    y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, truth))
     finite = np.isfinite(r)
-    if not finite.all():
-        same = (y == r) | (np.isnan(r) & (loses_nan | np.isnan(y)))
-        if not same[~finite].all():
-            return float("inf"), float("inf")
-        y, r = y[finite], r[finite]
-        if r.size == 0:
-            return 0.0, 0.0
-    if not np.isfinite(y).all():
-        return float("inf"), float("inf")
-    worst = float(np.abs(y - r).max())
+    same = (y == r) | (np.isnan(r) & (loses_nan | np.isnan(y)))
+    if not same[~finite].all() or not np.isfinite(y[finite]).all():
+        return far
+    worst = float(np.abs(y[finite] - r[finite]).max(initial=0.0))
     if counts_values(truth.dtype):
-        return worst, float((y != r).mean())
-    scale = float(np.abs(r).max())
+        return worst, float(1.0 - same.mean()) if worst else 0.0
+    scale = float(np.abs(r[finite]).max(initial=0.0))
     return worst, worst / scale if scale > 0 else worst

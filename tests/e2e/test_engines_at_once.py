@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from collage_engine.artifact.manifest import read_manifest, verify_files
+from collage_engine.artifact.manifest import read_manifest
 from collage_engine.store.session_file import load_session
 from collage_engine.store.store import FILE_NAME
 from tests.support.caches import fresh_cache
@@ -54,7 +54,7 @@ def test_several_place_at_once_while_others_export_and_import_their_store(tmp_pa
     finally:
         for one in engines:
             one.kill()
-    verify_files(folder / "out", read_manifest(folder / "out"))
+    read_manifest(folder / "out", verify=True)
     ends_well(start("run", "out"))
     session = load_session(folder / "both.collage")
     assert len(session.runs) == 2, "the session keeps the runs of both"
