@@ -7,6 +7,7 @@ candidates, costs, pins and settings only, so it is found out once and kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Hashable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -110,11 +111,8 @@ class DocumentSearch:
 
         It is the search's, unless one that was measured is faster than that is expected to be.
         """
-        measured = self.best_measured()
-        if not self.placements:
-            return measured.placement if measured is not None else None
-        searched = self.placements[0]
-        us = self.latency_us(searched)
+        searched, measured = next(iter(self.placements), None), self.best_measured()
+        us = math.inf if searched is None else self.latency_us(searched)
         if measured is not None and us is not None and measured.us <= us:
             return measured.placement
         return searched
@@ -144,7 +142,6 @@ class PlacementPrices:
     def __init__(self, search: DocumentSearch, shown: Placement) -> None:
         self._found, self._shown = search, shown
         self.us = search.latency_us(shown)
-        self._own = shown.candidates
 
     @cached_property
     def _measured(self) -> dict[str, MeasuredPlacement]:
@@ -190,7 +187,7 @@ class PlacementPrices:
                     known.append(least_us + regret)
             prices[name] = Price(min(known) - self.us if known and self.us is not None else None)
         if not self._found.broken_by(self._shown):
-            prices.update(dict.fromkeys(self._own, Price(0.0)))
+            prices.update(dict.fromkeys(self._shown.candidates, Price(0.0)))
         if least_us is not None and self.us is not None:
             for candidate, bound_us in answer.regret_bounds.items():
                 price = Price(max(0.0, least_us + bound_us - self.us), at_least=True)
@@ -213,20 +210,16 @@ class PlacementPrices:
         us = search.latency_us(best) if best is not None else None
         if us is None:
             return tuple(verdicts)
-        priced = []
         for number, verdict in enumerate(verdicts):
-            free_us = search.least_us(number)
-            if free_us is None:
-                priced.append(verdict)
-                continue
-            price_us = us - free_us
-            reason = f"costs {time_text(price_us)}"
-            if price_us < SAME_US:
-                reason = say.HONOURED_ANYWAY if price_us > -SAME_US else "costs nothing"
-            priced.append(
-                msgspec.structs.replace(verdict, state="honoured", price_us=price_us, reason=reason)
-            )
-        return tuple(priced)
+            if (free_us := search.least_us(number)) is not None:
+                price_us = us - free_us
+                reason = f"costs {time_text(price_us)}"
+                if price_us < SAME_US:
+                    reason = say.HONOURED_ANYWAY if price_us > -SAME_US else "costs nothing"
+                verdicts[number] = msgspec.structs.replace(
+                    verdict, state="honoured", price_us=price_us, reason=reason
+                )
+        return tuple(verdicts)
 
 
 def search_of(
@@ -244,10 +237,10 @@ def search_of(
             after a change of pins alone most of it is used again.
         shown: The placement that others are compared with: latencies are as in its run.
     """
-    base = next((run for run in document.runs if shown is not None and _is_of(run, shown)), None)
-    candidates = document.candidates
-    if settings.toolchains:
-        candidates = [c for c in candidates if c.instance.toolchain in settings.toolchains]
+    own_placements = ((run, own) for run in document.runs for own in (run.placement, *run.rivals))
+    base = next((run for run, own in own_placements if shown and own is shown), None)
+    allowed = settings.toolchains
+    candidates = [c for c in document.candidates if not allowed or c.instance.toolchain in allowed]
     runs = tuple(document.runs)
     inputs = SearchInputs(
         graph=document.graph,
@@ -277,11 +270,6 @@ def search_of(
         base=base,
         measured=measured_placements(document, settings, problem, base),
     )
-
-
-def _is_of(run: Run, placement: Placement) -> bool:
-    """Tell whether a placement is one of those that a run has timed itself."""
-    return any(placement is own for own in (run.placement, *run.rivals))
 
 
 def search_document(

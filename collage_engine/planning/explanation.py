@@ -93,6 +93,7 @@ class _Explanation:
         """
         self._document, self._node = document, node
         self._search, self._shown = search, shown
+        self._identity = None if shown is None else shown.identity
         self._prices = None if shown is None else PlacementPrices(search, shown)
         self._known = {} if self._prices is None else self._prices.by_candidate
         self._names = node_names(document.graph)
@@ -221,16 +222,15 @@ class _Explanation:
         ):
             return {}
         freed = copy.copy(document)
-        freed.pins = []
         whole = document.graph.whole_nodes([node])
-        for pin in document.pins:
-            rest = tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole)
-            if rest:
-                freed.pins.append(msgspec.structs.replace(pin, nodes=rest))
+        freed.pins = [
+            msgspec.structs.replace(pin, nodes=rest)
+            for pin in document.pins
+            if (rest := tuple(n for n in pin.nodes if pin.kind != "on" or n not in whole))
+        ]
         free = search_of(freed, document.settings, self._search, self._shown)
-        prices = PlacementPrices(free, self._shown).by_candidate
-        known = {name: price.us for name, price in prices.items() if not price.at_least}
-        return {name: us for name, us in known.items() if us is not None}
+        prices = PlacementPrices(free, self._shown).by_candidate.items()
+        return {name: p.us for name, p in prices if p.us is not None and not p.at_least}
 
     # -- sentences ---------------------------------------------------------------------------
 
@@ -336,7 +336,7 @@ class _Explanation:
             if more <= -LEAST_US:
                 text += f", but {self._why_not(str(other.id))}"
         gap_us = self._search.answer.gap_us
-        if gap_us and _is_same(self._search.placements[0], self._shown):
+        if gap_us and self._search.placements[0].identity == self._identity:
             above = f"at most {time_text(gap_us)} above the best one"
             text = f"{text} (the placement is proven to be {above})"
         return f"{text}."
@@ -360,7 +360,7 @@ class _Explanation:
         if self._shown is None:
             return None
         return min(
-            (p for p in self._search.placements if not _is_same(p, self._shown)),
+            (p for p in self._search.placements if p.identity != self._identity),
             key=lambda p: math.inf if (us := self._search.latency_us(p)) is None else us,
             default=None,
         )
@@ -443,10 +443,6 @@ def _by_price(line: Alternative) -> tuple[int, float, str]:
     places = {"chosen": 0, "at least": 2, "unmeasured": 5, "invalid": 6}
     places |= dict.fromkeys(("instead of the pin", "ruled out", "not known"), 4)
     return places.get(line.status, 1), line.whole_us or 0.0, line.candidate or ""
-
-
-def _is_same(one: Placement, other: Placement | None) -> bool:
-    return other is not None and one.identity == other.identity
 
 
 def _against(us: float, more: str = "longer") -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal
 
 from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.graph import GraphRecord
@@ -19,8 +18,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     A node's difference is known where it is a partition by itself in both runs: what a node takes
     within a larger partition was not measured.
     """
-    before = _by_node(a)
-    after = _by_node(b)
+    before, after = _by_node(a), _by_node(b)
     owners = graph.node_of_operator
     deltas = {
         operator: gap.delta_us
@@ -33,17 +31,11 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     for node in sorted(firsts.values()):
         old, new = before.get(node), after.get(node)
         old_name, new_name = (part.instance if part else None for part in (old, new))
-        change: Literal["same", "moved", "regrouped"]
-        if old_name != new_name:
-            change = "moved"
-        elif old is not None and new is not None and old.nodes != new.nodes:
-            change = "regrouped"
-        else:
-            change = "same"
+        regrouped = old is not None and new is not None and old.nodes != new.nodes
         changes.append(
             NodeChange(
                 node=node,
-                change=change,
+                change="moved" if old_name != new_name else "regrouped" if regrouped else "same",
                 before=old_name,
                 after=new_name,
                 delta_us=deltas.get(node),
@@ -51,10 +43,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         )
     was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
     gap = difference(b.placement, b, a.placement, a)
-    counts: dict[str, list[int]] = {}
-    for side, run in enumerate((a, b)):
-        for part in _parts(run):
-            counts.setdefault(part.toolchain, [0, 0])[side] += 1
+    counts, other_counts = (Counter(part.toolchain for part in _parts(run)) for run in (a, b))
     return Comparison(
         a=a.id,
         b=b.id,
@@ -63,7 +52,9 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         against=gap.text if gap is not None else "",
         nodes=tuple(changes),
         partitions=((len(_parts(a)), len(_parts(b))),),
-        by_toolchain={name: (n[0], n[1]) for name, n in sorted(counts.items())},
+        by_toolchain={
+            name: (counts[name], other_counts[name]) for name in sorted(counts | other_counts)
+        },
     )
 
 
@@ -95,7 +86,7 @@ def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
 def toolchains_of(run: Run) -> tuple[str, ...]:
     """Name the toolchains of a run's placement, the one with the most operators first."""
     nodes: Counter[str] = Counter()
-    for part in run.placement.partitions if run.placement is not None else ():
+    for part in _parts(run):
         nodes[part.toolchain] += max(1, part.size)
     return tuple(name for name, _ in nodes.most_common())
 

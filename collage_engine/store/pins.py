@@ -89,29 +89,23 @@ def _toolchain(name: str, text: str, names: Sequence[str]) -> str:
 
 def _parts(left: str) -> list[tuple[str, bool]]:
     """Return names and globs that commas part, and whether each one was quoted."""
-    parts = []
-    for quoted, glob in _PART.findall(left):
-        name = quoted.replace('""', '"') or glob.strip()
-        if name:
-            parts.append((name, bool(quoted)))
-    return parts
+    parts = [
+        (quoted.replace('""', '"') or glob.strip(), bool(quoted))
+        for quoted, glob in _PART.findall(left)
+    ]
+    return [(name, was_quoted) for name, was_quoted in parts if name]
 
 
 def _match(glob: str, exact: bool, graph: GraphRecord) -> tuple[set[int], list[str]]:
     """Return the operators that a glob or an exact name means, and the names of their nodes."""
     pattern = re.compile(fnmatch.translate(glob.lower()))
-    numbers: set[int] = set()
-    names: list[str] = []
-    for number, node in enumerate(graph.nodes):
-        hits = [
-            name
-            for name in node.onnx_nodes
-            if (name == glob if exact else pattern.match(name.lower()))
-        ]
-        if hits:
-            numbers.add(number)
-            names.extend(hits)
-    return numbers, names
+    hits = [
+        (number, name)
+        for number, node in enumerate(graph.nodes)
+        for name in node.onnx_nodes
+        if (name == glob if exact else pattern.match(name.lower()))
+    ]
+    return {number for number, _ in hits}, [name for _, name in hits]
 
 
 def _nothing_matches(text: str, glob: str, graph: GraphRecord, model: ModelRecord) -> str:
@@ -149,17 +143,12 @@ def rebind_pins(pins: Sequence[Pin], graph: GraphRecord) -> list[Pin]:
         pins: The pins on the other version.
         graph: This version's graph.
     """
-    by_name: dict[str, set[int]] = {}
-    for number, node in enumerate(graph.nodes):
-        for name in node.onnx_nodes:
-            by_name.setdefault(name, set()).add(number)
+    named = [(name, number) for number, node in enumerate(graph.nodes) for name in node.onnx_nodes]
+    there = {name for name, _ in named}
     kept: list[Pin] = []
     for pin in pins:
-        nodes: set[int] = set()
-        for name in pin.onnx_nodes:
-            nodes |= by_name.get(name, set())
-        if nodes:
-            names = tuple(name for name in pin.onnx_nodes if name in by_name)
-            new = msgspec.structs.replace(pin, nodes=graph.whole_nodes(nodes), onnx_nodes=names)
-            kept.append(new)
+        names = tuple(name for name in pin.onnx_nodes if name in there)
+        if names:
+            nodes = graph.whole_nodes({number for name, number in named if name in names})
+            kept.append(msgspec.structs.replace(pin, nodes=nodes, onnx_nodes=names))
     return kept

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import msgspec
 
@@ -38,6 +38,8 @@ from collage_engine.support.typed import decode
 
 if TYPE_CHECKING:
     from sqlite_utils import Database
+
+T = TypeVar("T")
 
 
 class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -316,7 +318,10 @@ class Store:
             try:
                 removed = self.info().measurements
             except MeasureError:
-                self._remove_file()
+                self.close()
+                with self._in_words():
+                    for path in self._files():
+                        path.unlink(missing_ok=True)
                 return 0
             self._must_be_writable()
             # Emptied, not deleted: another engine may have it open and would write to nowhere.
@@ -326,12 +331,6 @@ class Store:
                         database.execute(f"delete from {table}")
                 database.vacuum()
             return removed
-
-    def _remove_file(self) -> None:
-        self.close()
-        with self._in_words():
-            for path in self._files():
-                path.unlink(missing_ok=True)
 
     def import_(self, path: str | Path) -> int:
         """Merge an exported file; of two measurements of one key the newer stays.
@@ -482,16 +481,11 @@ class TuningRecords:
 
     def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
         """Return what is known of these workloads."""
-        records = self._read({self._key("record", w): w for w in workloads})
-        return {w: decode(text, TuneRecord) for w, text in records.items()}
+        return self._read("record", workloads, TuneRecord)
 
     def put(self, record: TuneRecord) -> None:
         """Keep a record, replacing an older one of the same workload."""
-        self._write(
-            self._key("record", record.workload),
-            record.workload,
-            msgspec.json.encode(record).decode(),
-        )
+        self._write("record", record.workload, record, self._context, record.workload)
 
     def any(self) -> bool:
         """Return whether anything was ever tuned under these versions, on this device."""
@@ -499,20 +493,22 @@ class TuningRecords:
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
         """Return what candidates have to tune, by measurement key, where it was listed before."""
-        tasks = self._read({self._key("tasks", k): k for k in candidate_keys})
-        return {k: decode(text, list[TuneTask]) for k, text in tasks.items()}
+        return self._read("tasks", candidate_keys, list[TuneTask])
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
         """Keep what a candidate has to tune."""
-        self._write(self._key("tasks", candidate_key), "", msgspec.json.encode(tasks).decode())
+        self._write("tasks", candidate_key, tasks)
 
     def _key(self, kind: str, name: str) -> str:
         return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()
 
-    def _read(self, names: dict[str, str]) -> dict[str, str]:
-        values = self._store.tuning_values(names)
-        return {names[key]: value for key, value in values.items()}
+    def _read(self, kind: str, names: Iterable[str], value_type: type[T]) -> dict[str, T]:
+        by_key = {self._key(kind, name): name for name in names}
+        values = self._store.tuning_values(by_key)
+        return {by_key[key]: decode(text, value_type) for key, text in values.items()}
 
-    def _write(self, key: str, workload: str, value: str) -> None:
-        context = self._context if workload else ""
-        self._store.put_tuning(key, value, context=context, workload=workload)
+    def _write(
+        self, kind: str, name: str, value: object, context: str = "", workload: str = ""
+    ) -> None:
+        text = msgspec.json.encode(value).decode()
+        self._store.put_tuning(self._key(kind, name), text, context=context, workload=workload)
