@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 import msgspec
 
@@ -98,15 +97,13 @@ def faster_here(document: Document) -> Faster | None:
     return faster_in_compared(document)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PinPrice:
+class PinPrice(msgspec.Struct, frozen=True, kw_only=True):
     """The price of putting some operators on one toolchain."""
 
     toolchain: str
-    us: float | None = None
-    """Extra time of the whole model in µs; None where it is not known."""
-    at_least: bool = False
-    """Whether the price may be higher: it was found for each operator by itself."""
+    price: Price = Price(None)
+    """Extra time of the whole model, where it is known. It may be higher where it was found for
+    each operator by itself."""
     unmeasured: int = 0
     """Candidates of this toolchain here that have no cost: with them the price may be lower."""
     reason: str = ""
@@ -121,12 +118,12 @@ class PinPrice:
             return self.reason
         if self.is_now:
             return "as now"
-        if self.us is None:
+        if self.price.us is None:
             return f"not measured yet, {self.unmeasured} to measure" if self.unmeasured else ""
-        price = signed_time(self.us)
+        price = _text(self.price.us, self.unmeasured)
         if self.unmeasured:
-            return f"{_at_most(self.us)}, {self.unmeasured} unmeasured"
-        return f"at least {price}" if self.at_least else price
+            return f"{price}, {self.unmeasured} unmeasured"
+        return f"at least {price}" if self.price.at_least else price
 
 
 def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
@@ -156,12 +153,10 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
         if candidates and not operators <= held:
             nothing = "no candidate here" if name in asked else "took no part in the last run"
             reason = refused.get(name) or nothing
-        us, at_least = _price(document, own, operators)
         prices.append(
             PinPrice(
                 toolchain=name,
-                us=us,
-                at_least=at_least,
+                price=_price(document, own, operators),
                 unmeasured=unmeasured,
                 reason=reason,
                 is_now=everywhere and now == {name},
@@ -172,8 +167,8 @@ def pin_prices(document: Document, toolchains: Iterable[str]) -> list[PinPrice]:
 
 def _price(
     document: Document, own: Collection[CandidateRecord], operators: frozenset[int]
-) -> tuple[float | None, bool]:
-    """Return the price in µs, and whether it is only a lower bound.
+) -> Price:
+    """Return the price of some operators on the toolchain of some candidates.
 
     Where the one selected operator is pinned, it is the price of another pin in that one's place.
     """
@@ -190,9 +185,10 @@ def _price(
     singly = [least(frozenset({n})) for n in operators]
     known = [us for us in singly if us is not None]
     if len(known) < len(singly) or not known:
-        return together, False
+        return Price(together)
     bound = max(known)
-    return (together, False) if together is not None and together <= bound else (bound, True)
+    is_exact = together is not None and together <= bound
+    return Price(together) if is_exact else Price(bound, at_least=True)
 
 
 def unmeasured_candidates(
@@ -226,15 +222,17 @@ def price_of_pin(document: Document, at: int) -> str:
     verdict = document.pins.verdict_of(at)
     if verdict is None or verdict.price_us is None:
         return ""
-    price = signed_time(verdict.price_us)
-    if unmeasured_of_pin(document, document.pins.current[at]):
-        return _at_most(verdict.price_us)
-    return price
+    return _text(verdict.price_us, unmeasured_of_pin(document, document.pins.current[at]))
 
 
-def _at_most(us: float) -> str:
-    """Return ``at most +26.9 µs``; of a gain ``2.02 ms faster or more``."""
-    return f"{time_text(-us)} faster or more" if us < -LEAST_US else f"at most {signed_time(us)}"
+def _text(us: float, unmeasured: int) -> str:
+    """Return ``+26.9 µs``; where candidates are unmeasured ``at most +26.9 µs``.
+
+    With these a gain is ``2.02 ms faster or more``.
+    """
+    if unmeasured and us < -LEAST_US:
+        return f"{time_text(-us)} faster or more"
+    return f"at most {signed_time(us)}" if unmeasured else signed_time(us)
 
 
 def refusals(document: Document) -> dict[str, str]:

@@ -180,7 +180,7 @@ def test_the_price_is_the_least_one_and_at_most_where_candidates_are_unmeasured(
     del document.costs.by_candidate[own[-1].id]
     document.costs.candidates.pop(own[-1].id, None)
     found = prices(d, page)["tvm"]
-    assert found.unmeasured == 1 and found.us == 27.0
+    assert found.unmeasured == 1 and found.price == Price(27.0)
 
 
 def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(placed) -> None:
@@ -190,18 +190,21 @@ def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(plac
     questions = page.document.questions
     own = [c for c in questions.candidates if c.instance.toolchain == "onednn"]
     page.document.costs.prices.clear()
-    assert prices(d, page)["onednn"].us is None
+    assert prices(d, page)["onednn"].price.us is None
     instead = {c.id: at - 1.37 for at, c in enumerate(own)}
     questions.explanation = msgspec.structs.replace(questions.explanation, prices_instead=instead)
-    assert prices(d, page)["onednn"].us == -1.37
+    assert prices(d, page)["onednn"].price == Price(-1.37)
 
 
 def test_texts_of_prices() -> None:
-    assert PinPrice(toolchain="a", us=26.9).text == "+26.9 µs"
-    assert PinPrice(toolchain="a", us=210.0, unmeasured=3).text == "at most +210 µs, 3 unmeasured"
-    assert PinPrice(toolchain="a", us=5.0, at_least=True).text == "at least +5.00 µs"
+    assert PinPrice(toolchain="a", price=Price(26.9)).text == "+26.9 µs"
+    some = PinPrice(toolchain="a", price=Price(210.0), unmeasured=3)
+    assert some.text == "at most +210 µs, 3 unmeasured"
+    assert PinPrice(toolchain="a", price=Price(5.0, at_least=True)).text == "at least +5.00 µs"
     assert PinPrice(toolchain="a", unmeasured=2).text == "not measured yet, 2 to measure"
-    assert PinPrice(toolchain="a", reason="computes no max_pool", us=1.0).text.startswith("comput")
+    assert PinPrice(toolchain="a", reason="computes no max_pool", price=Price(1.0)).text.startswith(
+        "comput"
+    )
 
 
 def test_a_run_under_pins_that_are_gone_brings_no_verdicts(opened) -> None:
