@@ -127,11 +127,12 @@ class Emulated:
             place.mkdir()
             kernel = Kernel(function, place, include=include)
             self.rules.append(str(function.attrs[SCHEDULE]))
-            self._calls.append((kernel, list(arguments[1]), function.params[-1], binding.var))
+            outputs = function.params[len(arguments[1]) :]
+            self._calls.append((kernel, list(arguments[1]), outputs, binding.var))
 
     def run(self, inputs: list[np.ndarray], *, downwards: bool = False) -> np.ndarray:
         """Its single result."""
-        values = {
+        values: dict[str, Any] = {
             str(p.name): np.ascontiguousarray(a)
             for p, a in zip(self._main.params, inputs, strict=True)
         }
@@ -140,16 +141,18 @@ class Emulated:
             if isinstance(argument, tvm.ir.GenericConst):
                 array: np.ndarray = argument.value.numpy()
                 return array
+            if isinstance(argument, tvm.ir.TupleGetItem):
+                return value(argument.tuple_value)[argument.index]
             return values[str(argument.name)]
 
         name = ""
-        for kernel, arguments, output, variable in self._calls:
+        for kernel, arguments, outputs, variable in self._calls:
             name = str(variable.name)
             arrays = [value(a) for a in arguments]
             if kernel is None:
                 values[name] = arrays[0]
                 continue
-            result = np.full(shape_of(output), 77, str(output.dtype))
-            kernel([*arrays, result], downwards=downwards)
-            values[name] = result
+            results = [np.full(shape_of(output), 77, str(output.dtype)) for output in outputs]
+            kernel([*arrays, *results], downwards=downwards)
+            values[name] = results if len(results) > 1 else results[0]
         return values[name]
