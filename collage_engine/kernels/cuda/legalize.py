@@ -11,9 +11,9 @@ from tvm.ir import Call, Expr
 
 from collage_engine.kernels.cuda.direct.plan import direct_chosen
 from collage_engine.kernels.cuda.direct.reference import (
-    direct_out,
+    NotedDirect,
+    direct_result,
     few_rows,
-    noted_direct,
     packed_filters,
     shape_of_direct,
 )
@@ -34,7 +34,6 @@ from collage_engine.kernels.relax_values import (
     dtype_of,
     static_shape,
 )
-from collage_engine.kernels.tir_builder import Index
 from collage_engine.records.precision import FLOAT32
 
 ProductPlans = Callable[[ProductSizes, str, int], ProductPlan]
@@ -140,16 +139,9 @@ class Products:
         plan = direct_chosen(shape, self._count)
         if plan is None:
             return None
-
-        def compute(x: Any, w: Any) -> Any:
-            def image(n: Index, c: Index, *at: Index) -> Expr:
-                return x(n, c, *at[3 - len(window.strides) :])
-
-            whole = noted_direct(image, w, shape, plan, window.out)
-            return direct_out(whole, shape, window.out, dtype_of(call))
-
+        note = NotedDirect(shape, plan, window.out)
         return builder.call_te(
-            compute,
+            lambda x, w: direct_result(x, w, note, dtype_of(call)),
             data,
             const(packed_filters(weight, shape)),
             primfunc_name_hint=name_of(call),

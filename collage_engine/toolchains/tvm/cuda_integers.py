@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.kernels.cuda.direct.plan import DirectPlan, DirectProblem, direct_chosen
+from collage_engine.kernels.cuda.direct.plan import direct_chosen
 from collage_engine.kernels.cuda.direct.reference import (
-    direct_out,
+    NotedDirect,
+    direct_result,
     few_rows,
-    noted_direct,
     packed_filters,
     shape_of_direct,
 )
@@ -83,29 +83,22 @@ class ProductSums(_Sums):
 class DirectSums(_Sums):
     """The sums of a convolution with few channels a group."""
 
-    window: Window
-    shape: DirectProblem
-    plan: DirectPlan
+    note: NotedDirect
     axis: int = 1
 
     @property
     def out(self) -> tuple[int, ...]:
         """Return the shape of the result."""
-        return self.window.out
+        return self.note.out
 
     def packed(self) -> np.ndarray:
         """Return the weights in the order in which the convolution reads them."""
-        return packed_filters(self.weights, self.shape)
+        return packed_filters(self.weights, self.note.shape)
 
     def sums(self, x: Any, w: Any) -> Any:
         """Return the int32 sums of the products, given the data and the packed weights."""
-        dims = len(self.window.strides)
-
-        def image(n: Any, c: Any, *at: Any) -> Any:
-            return signed_value(x(n, c, *at[3 - dims :]))
-
-        whole = noted_direct(image, w, self.shape, self.plan, self.out, zero_of(self.data))
-        return direct_out(whole, self.shape, self.out, "int32")
+        zero = zero_of(self.data)
+        return direct_result(lambda *at: signed_value(x(*at)), w, self.note, "int32", zero)
 
 
 class CudaWriter(Writer):
@@ -141,7 +134,7 @@ class CudaWriter(Writer):
             plan = direct_chosen(direct, multiprocessors(self.architecture))
             if plan is None:
                 raise UnsupportedComposite
-            return DirectSums(weights, data, window, direct, plan)
+            return DirectSums(weights, data, NotedDirect(direct, plan, window.out))
         form = Convolution(window, outside=zero_of(data), cast=signed_value)
         return ProductSums(weights, data, form, self._plan(form), form.packed(weights, S8), axis=1)
 

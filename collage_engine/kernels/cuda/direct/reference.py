@@ -31,6 +31,18 @@ class NotedDirect:
     plan: DirectPlan
     out: tuple[int, ...]
 
+    def place(self, image: Any, channel: Any, *pixel: Any) -> tuple[Any, ...]:
+        """Return the indices in C of an element of the result."""
+        zero = tirx.const(0)
+        if self.shape.groups == 1:
+            group, row = zero, channel
+        elif self.shape.rows == 1:
+            group, row = channel, zero
+        else:
+            rows = self.shape.rows
+            group, row = tirx.floordiv(channel, rows), tirx.floormod(channel, rows)
+        return image, group, row, *[zero] * (3 - len(pixel)), *pixel
+
 
 def few_rows(window: Window) -> bool:
     """Return whether a convolution has too few output channels a group for matrix tiles.
@@ -69,46 +81,25 @@ def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
-def direct_out(whole: Any, shape: DirectProblem, out: tuple[int, ...], dtype: str) -> Any:
-    """Return a tensor of the result in its own shape and type."""
-
-    def element(n: Index, channel: Index, *pixel: Index) -> Expr:
-        front = [0] * (3 - len(pixel))
-        if shape.groups == 1:
-            group, row = 0, channel
-        elif shape.rows == 1:
-            group, row = channel, 0
-        else:
-            group, row = tirx.floordiv(channel, shape.rows), tirx.floormod(channel, shape.rows)
-        return whole(n, group, row, *front, *pixel).astype(dtype)
-
-    return te.compute(out, element, name=OUT)
-
-
 def summed(shape: DirectProblem) -> str:
     """Return the element type of the sums."""
     return "int32" if shape.item == 1 else "float32"
 
 
-def noted_direct(
-    image: Read,
-    filters: Any,
-    shape: DirectProblem,
-    plan: DirectPlan,
-    out: tuple[int, ...],
-    outside: int = 0,
+def direct_result(
+    image: Read, filters: Any, note: NotedDirect, dtype: str, outside: int = 0
 ) -> Any:
-    """Return the tensor C, whose block carries the decision as a note.
+    """Return the tensor of the result, made of C, whose block carries the note.
 
     Args:
-        image: ``image(n, channel, z, y, x)`` reads an element; it is called inside the borders
+        image: ``image(n, channel, …, y, x)`` reads an element; it is called inside the borders
             only.
         filters: The packed filters W.
-        shape: The sizes of the convolution.
-        plan: How the work is divided.
-        out: The shape of the result that is made of C.
+        note: The sizes of the convolution, and how the work is divided.
+        dtype: The element type of the result.
         outside: The value with which the image is padded.
     """
+    shape, plan, absent = note.shape, note.plan, 5 - len(note.out)
     vector, shift = plan.vector(shape), plan.shift(shape)
     tiles, tile = plan.tiles(shape), plan.tile
     whole = (shape.out[0], tiles[0] * tile[0], tiles[1] * tile[1])
@@ -128,7 +119,8 @@ def noted_direct(
             tests.append(j * vector >= front[2])
         if vectors * vector > front[2] + shape.image[2]:
             tests.append(j * vector < front[2] + shape.image[2])
-        value = image(n, c, z - front[0], y - front[1], j * vector + v - front[2])
+        pixel = (z - front[0], y - front[1], j * vector + v - front[2])
+        value = image(n, c, *pixel[absent:])
         return where(tests, value, outside)
 
     a = te.compute(
@@ -157,9 +149,10 @@ def noted_direct(
         kind = summed(shape)
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
-    return te.compute(
+    c = te.compute(
         (shape.batch, shape.groups, shape.rows, *whole),
         total,
         name="direct_c",
-        attrs={NOTE: msgspec.json.encode(NotedDirect(shape, plan, out)).decode()},
+        attrs={NOTE: msgspec.json.encode(note).decode()},
     )
+    return te.compute(note.out, lambda *at: c(*note.place(*at)).astype(dtype), name=OUT)

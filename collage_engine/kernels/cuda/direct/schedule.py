@@ -7,15 +7,12 @@ of some rows in its registers. What follows the convolution is done there before
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from tvm import tirx
 from tvm.s_tir import Schedule
 
 from collage_engine.kernels.cuda.direct.reference import NotedDirect
 from collage_engine.kernels.cuda.epilogue import epilogue
 from collage_engine.kernels.cuda.product.plan import widest
-from collage_engine.kernels.tir_builder import Index
 
 UNROLLED = 49
 """Taps up to which all loops over taps are unrolled; above it only the loop along x is. Chosen:
@@ -28,18 +25,7 @@ def schedule_direct(schedule: Schedule, noted: NotedDirect) -> None:
     Raises:
         ToolchainError: The function holds more than one kernel can take in.
     """
-    rows = noted.shape.rows
-
-    def axes(image: Any, channel: Index, *pixel: Any) -> tuple[Index, ...]:
-        front = [tirx.const(0)] * (3 - len(pixel))
-        if noted.shape.groups == 1:
-            return image, tirx.const(0), channel, *front, *pixel
-        group, row = tirx.floordiv(channel, rows), tirx.floormod(channel, rows)
-        if rows == 1:
-            group, row = channel, tirx.const(0)
-        return image, group, row, *front, *pixel
-
-    last = epilogue(schedule, ("direct_a", "direct_c"), noted.out, axes)
+    last = epilogue(schedule, ("direct_a", "direct_c"), noted.out, noted.place)
     shape, plan = noted.shape, noted.plan
     c = schedule.get_sblock("direct_c")
     a = schedule.get_sblock("direct_a")
