@@ -30,6 +30,7 @@ from collage_engine.records.versions import ARTIFACT_FORMAT, __version__
 from collage_engine.support.errors import ArtifactError
 from collage_engine.support.files import why_not_writable, write_atomically, write_npz
 from collage_engine.support.typed import decode
+from collage_engine.toolchains.runtime.builder import HEADERS
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -45,6 +46,7 @@ LOADER_FILES = (
     LOADERS / "run_artifact.cc",
     LOADERS / "artifact.h",
     LOADERS / "check_files.h",
+    HEADERS / "collage_module.h",
     ORT_SOURCES / "ort_api.h",
     ORT_SOURCES / "ort_slots.h",
     LOADERS.parents[1] / "patch.py",
@@ -159,34 +161,26 @@ def _fill(
     built: BuiltModule,
     contents: ArtifactContents,
 ) -> None:
-    shutil.copyfile(module_folder / MODULE_FILE, folder / MODULE_FILE)
-    licences: dict[str, str] = {MODULE_FILE: "the model's own"}
-    for name in built.weight_files:
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(module_folder / name, folder / name)
-        licences[name] = "the model's own"
-    for library in built.libraries:
-        shutil.copyfile(library.file, folder / library.name)
-        licences[library.name] = library.licence
+    carried: dict[str, tuple[Path, str | None]] = {  # with their licences
+        name: (module_folder / name, "the model's own")
+        for name in (MODULE_FILE, *built.weight_files)
+    }
+    carried |= {library.name: (Path(library.file), library.licence) for library in built.libraries}
+    carried |= {f"loader/{file.name}": (file, "Apache-2.0") for file in LOADER_FILES}
     for owner, texts in _licence_texts(built.libraries).items():
-        (folder / "licences").mkdir(exist_ok=True)
-        for text in texts:
-            shutil.copyfile(text, folder / "licences" / f"{owner}-{text.name}")
-    (folder / "loader").mkdir()
-    for file in LOADER_FILES:
-        shutil.copyfile(file, folder / "loader" / file.name)
-        licences[f"loader/{file.name}"] = "Apache-2.0"
+        carried |= {f"licences/{owner}-{text.name}": (text, None) for text in texts}
+    for name, (file, _) in carried.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, folder / name)
     given, truth = (folder / name for name in SAMPLES)
     places = (
         write_npz(given, {name: contents.inputs[name] for name, _ in model.inputs}),
         write_npz(truth, {name: contents.outputs[name] for name, _ in model.outputs}),
     )
-    files = {}
-    for path in sorted(p for p in folder.rglob("*") if p.is_file()):
-        name = path.relative_to(folder).as_posix()
-        files[name] = file_entry(path, licences.get(name))
     manifest = _manifest(model, built, contents, *places)
-    manifest["files"] = files
+    manifest["files"] = {name: file_entry(folder / name) for name in SAMPLES} | {
+        name: file_entry(folder / name, licence) for name, (_, licence) in sorted(carried.items())
+    }
     write_manifest(folder, manifest)
 
 
@@ -210,14 +204,11 @@ def _manifest(
                 "dtype": kind.dtype,
                 "shape": None if kind.any_rank else list(kind.shape),
                 "sample": places[name],
+                **({"tolerance": contents.by_output[name]} if name in contents.by_output else {}),
             }
             for name, kind in of
         ]
 
-    outputs = values(model.outputs, output_places)
-    for about in outputs:
-        if about["name"] in contents.by_output:
-            about["tolerance"] = contents.by_output[about["name"]]
     placement = contents.placement
     if placement is not None:
         partitions = msgspec.to_builtins(placement.partitions)
@@ -241,7 +232,7 @@ def _manifest(
             **model.described,
         },
         "inputs": values(model.inputs, input_places),
-        "outputs": outputs,
+        "outputs": values(model.outputs, output_places),
         "placement": {
             "partitions": partitions,
             "estimated_us": placement.estimated_us if placement else None,
@@ -292,13 +283,9 @@ def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
     owner: dict[int, int] = {
         operator: k for k, part in enumerate(built.parts) for operator in part.nodes
     }
-    read = {
-        (owner[source], owner[operator])
-        for operator, sources in enumerate(model.graph.inputs)
-        for source in sources
-        if owner[source] != owner[operator]
-    }
-    return [list(pair) for pair in sorted(read)]
+    inputs = enumerate(model.graph.inputs)
+    read = {(owner[source], owner[reader]) for reader, sources in inputs for source in sources}
+    return [[maker, reader] for maker, reader in sorted(read) if maker != reader]
 
 
 def _expected(contents: ArtifactContents) -> dict[str, Any]:

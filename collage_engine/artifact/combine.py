@@ -68,7 +68,7 @@ def combine_artifacts(
             if placed_us:  # taking the own file's time to follow the number of elements
                 elements = elements_of(shapes_of(entry))
                 entry["pays_from"] = math.ceil(placed_us / us * elements)
-    padded, not_padded = padding_of(entries, padding)
+    padded, not_padded = mark_padding(entries, padding)
     shared = _shared(manifests) | {"padding": padded, "not_padded": not_padded}
     files_of_own: dict[str, tuple[Path, str]] = {}
     if own is not None:
@@ -109,7 +109,7 @@ def combine_artifacts(
     return Sharing(
         bytes=sum({about["sha256"]: about["bytes"] for about in sizes}.values()),
         apart_bytes=sum(about["bytes"] for about in sizes),
-        padded=tuple(padded),
+        padded=padded,
         not_padded=not_padded,
         others=own.runtime if own is not None else "",
     )
@@ -134,19 +134,20 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return shared
 
 
-def padding_of(
-    entries: Sequence[Entry], proofs: PaddingProofs
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return along which axes inputs are padded and outputs cut, and why not along the others.
+def mark_padding(
+    entries: Sequence[dict[str, Any]], proofs: PaddingProofs
+) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Note in entries along which axes inputs are padded and outputs cut.
 
     Args:
-        entries: The artifact's entries.
+        entries: The artifact's entries. Each of their values gets ``dims``: for each axis the
+            dimension along which it is padded or cut, or None.
         proofs: For each dimension the proof that padding changes no result, or why there is none.
 
     Returns:
-        (padding, refused): as the manifest has it, and why not for the other dimensions.
+        (padded, refused): the dimensions, and why not for the others.
     """
-    padding: dict[str, Any] = {}
+    proved: dict[str, tuple[AxesOfValues, AxesOfValues]] = {}
     refused: dict[str, str] = {}
     for dim, proof in proofs.items():
         if not all(dim in entry["dims"] for entry in entries):
@@ -156,19 +157,26 @@ def padding_of(
         elif not all(_has_axes(entry, dim, *proof) for entry in entries):
             refused[dim] = "other axes than those of the dimension have its sizes"
         else:
-            padding[dim] = {
-                kind: [[name, axis] for name, axes in of.items() for axis in axes]
-                for kind, of in zip(("inputs", "outputs"), proof, strict=True)
-            }
-    return padding, refused
+            proved[dim] = proof
+
+    def dim_of(which: int, name: str, axis: int) -> str | None:
+        matching = (dim for dim, proof in proved.items() if axis in proof[which].get(name, ()))
+        return next(matching, None)
+
+    for entry in entries:
+        for which, kind in enumerate(("inputs", "outputs")):
+            entry[kind] = [dict(about) for about in entry[kind]]
+            for about in entry[kind]:
+                axes = range(len(about["shape"] or ()))
+                about["dims"] = [dim_of(which, about["name"], axis) for axis in axes]
+    return tuple(proved), refused
 
 
 def _has_axes(entry: Entry, dim: str, inputs: AxesOfValues, outputs: AxesOfValues) -> bool:
     """Tell whether axes that are proved to be of a dimension have its size in an entry."""
-    shapes = {kind: {v["name"]: v["shape"] for v in entry[kind]} for kind in ("inputs", "outputs")}
-    axes = [(shapes["inputs"][name], axis) for name, of in inputs.items() for axis in of]
-    axes += [(shapes["outputs"][name], axis) for name, of in outputs.items() for axis in of]
     return bool(inputs) and all(
-        shape is not None and axis < len(shape) and shape[axis] == entry["dims"][dim]
-        for shape, axis in axes
+        entry["dims"][dim] in (about["shape"] or ())[axis : axis + 1]
+        for kind, proved in (("inputs", inputs), ("outputs", outputs))
+        for about in entry[kind]
+        for axis in proved.get(about["name"], ())
     )

@@ -13,6 +13,7 @@ from collage_engine.lowering.built import BOOKKEEPING, Kernel, kernels_of_calls
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import ANSWER_S
+from collage_engine.support.typed import convert
 
 RUNS = 3
 """Runs of which the median one is shown: the fewest that have one between two others."""
@@ -61,18 +62,9 @@ def traced(placement: Mapping[str, Any], names: Sequence[str], moments: Sequence
         place = None if owner is None else owner.part
         layers.append(LayerTime(name=name, us=end - begin, gap_us=begin - last, partition=place))
         last = end
-    parts = [
-        Partition(
-            id=part["id"],
-            candidate="",
-            toolchain=part["toolchain"],
-            config={},
-            nodes=(),
-            onnx_nodes=tuple(part.get("onnx_nodes", ())),
-            estimated_us=part.get("estimated_us"),
-        )
-        for part in placement["partitions"]
-    ]
+    empty: Any = {"candidate": "", "config": {}, "nodes": [], "onnx_nodes": []}
+    told = [{"estimated_us": None, **empty, **part} for part in placement["partitions"]]
+    parts = [convert(part, Partition, json=True) for part in told]
     return Placement(
         partitions=tuple(parts), estimated_us=None, measured_us=times[-1], layers=tuple(layers)
     )

@@ -23,7 +23,7 @@ from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.files import locked
-from collage_engine.toolchains.runtime.builder import build_folder
+from collage_engine.toolchains.runtime.builder import HEADERS, build_folder
 from tests.support.covers import candidate_on
 
 MNIST = Path(__file__).parents[2] / "resources/models/mnist.onnx"
@@ -97,6 +97,7 @@ def compile_loader(source: Path = LOADER) -> Path:
         *flags.stdout.split(),
         f"-I{LOADERS}",
         f"-I{ORT_SOURCES}",
+        f"-I{HEADERS}",
         str(source),
         "-Wl,--no-as-needed",
         f"-L{tvm_lib}",
@@ -107,7 +108,7 @@ def compile_loader(source: Path = LOADER) -> Path:
         f"-Wl,-rpath,{ffi_lib}",
     ]
     digest = hashlib.sha256(repr(command).encode())
-    headers = [*LOADERS.glob("*.h"), *ORT_SOURCES.glob("*.h")]
+    headers = [*LOADERS.glob("*.h"), *ORT_SOURCES.glob("*.h"), *HEADERS.glob("*.h")]
     for file in (source, *sorted(headers)):
         digest.update(file.read_bytes())
     folder = build_folder()

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from collage_engine.artifact.artifact import LOADERS
-from collage_engine.artifact.combine import padding_of
+from collage_engine.artifact.combine import mark_padding
 from collage_engine.artifact.loader import run_artifact as e
 from collage_engine.artifact.loader.run_artifact import Pool
 
@@ -35,11 +35,16 @@ def entry(batch: int, sequence: int, pooled: int | None = None) -> dict:
     }
 
 
-ENTRIES = [entry(1, 64), entry(4, 64), entry(1, 128), entry(4, 128)]
-PADDING = {
-    "batch": {"inputs": [["ids", 0], ["mask", 0]], "outputs": [["y", 0]]},
-    "sequence": {"inputs": [["ids", 1], ["mask", 1]], "outputs": []},
+def entries() -> list[dict]:
+    return [entry(1, 64), entry(4, 64), entry(1, 128), entry(4, 128)]
+
+
+PROOFS: dict = {
+    "batch": ({"ids": (0,), "mask": (0,)}, {"y": (0,)}),
+    "sequence": ({"ids": (1,), "mask": (1,)}, {}),
 }
+ENTRIES = entries()
+PADDED, _ = mark_padding(ENTRIES, PROOFS)
 
 
 def both(*shape: int) -> dict:
@@ -51,49 +56,51 @@ def both(*shape: int) -> dict:
 )
 def test_a_shape_that_is_not_there_is_named_with_those_that_are(shapes):
     with pytest.raises(ValueError, match=r"no entry for .*; it has ids \[1, 64\], mask"):
-        e.pick(ENTRIES, shapes, {})
+        e.pick(entries(), shapes)
 
 
 def test_with_padding_the_smallest_larger_entry_is_picked():
-    assert e.pick(ENTRIES, both(3, 64), PADDING) == (1, {"batch": 3})
-    assert e.pick(ENTRIES, both(1, 65), PADDING) == (2, {"sequence": 65})
-    assert e.pick(ENTRIES, both(2, 100), PADDING) == (3, {"batch": 2, "sequence": 100})
-    assert e.pick(ENTRIES, both(2, 100), PADDING)[0] == 3
+    assert e.pick(ENTRIES, both(3, 64)) == (1, {"batch": 3})
+    assert e.pick(ENTRIES, both(1, 65)) == (2, {"sequence": 65})
+    assert e.pick(ENTRIES, both(2, 100)) == (3, {"batch": 2, "sequence": 100})
+    assert e.pick(ENTRIES, both(2, 100))[0] == 3
     for wrong in (both(5, 64), both(1, 129), both(0, 64), {"ids": (3, 64), "mask": (2, 64)}):
         with pytest.raises(ValueError, match="smaller along batch, sequence"):
-            e.pick(ENTRIES, wrong, PADDING)
+            e.pick(ENTRIES, wrong)
 
 
 def test_inputs_are_not_padded_where_the_models_own_file_takes_less():
     timed = [ENTRIES[0], {**ENTRIES[1], "pays_from": 3 * 2 * 64}]
-    assert e.pick(timed, both(3, 64), PADDING, others=True) == (1, {"batch": 3})
+    assert e.pick(timed, both(3, 64), others=True) == (1, {"batch": 3})
     with pytest.raises(ValueError, match="no entry"):
-        e.pick(timed, both(2, 64), PADDING, others=True)
-    assert e.pick(timed, both(2, 64), PADDING) == (1, {"batch": 2})
-    assert e.pick(timed, both(4, 64), PADDING, others=True) == (1, {})
+        e.pick(timed, both(2, 64), others=True)
+    assert e.pick(timed, both(2, 64)) == (1, {"batch": 2})
+    assert e.pick(timed, both(4, 64), others=True) == (1, {})
 
 
 def test_inputs_are_padded_where_the_proof_has_the_axes_of_the_entries():
-    both_axes = {
-        "batch": ({"ids": (0,), "mask": (0,)}, {"y": (0,)}),
-        "sequence": ({"ids": (1,), "mask": (1,)}, {}),
+    assert PADDED == ("batch", "sequence")
+    ids, mask = ENTRIES[0]["inputs"]
+    assert ids["dims"] == mask["dims"] == ["batch", "sequence"]
+    assert ENTRIES[0]["outputs"][0]["dims"] == ["batch", None]
+    found, refused = mark_padding(entries(), {**PROOFS, "sequence": "'n' (Softmax) mixes"})
+    assert found == ("batch",) and "(Softmax)" in refused["sequence"]
+    other: dict = {
+        "batch": ({"ids": (1,), "mask": (0,)}, {"y": (0,)}),
+        "sequence": ({"ids": (1,)}, {}),
     }
-    assert padding_of(ENTRIES, both_axes) == (PADDING, {})
-    found, refused = padding_of(ENTRIES, {**both_axes, "sequence": "'n' (Softmax) mixes"})
-    assert list(found) == ["batch"] and "(Softmax)" in refused["sequence"]
-    other = {"batch": ({"ids": (1,), "mask": (0,)}, {"y": (0,)}), "sequence": ({"ids": (1,)}, {})}
-    found, refused = padding_of(ENTRIES, other)
-    assert list(found) == ["sequence"] and "other axes" in refused["batch"]
-    unnamed = [{**entry(2, 64), "dims": {"sequence": 64}}, entry(2, 128)]
-    found, refused = padding_of(unnamed, both_axes)
-    assert list(found) == ["sequence"] and "not every shape" in refused["batch"]
+    found, refused = mark_padding(entries(), other)
+    assert found == ("sequence",) and "other axes" in refused["batch"]
+    unnamed: list[dict] = [{**entry(2, 64), "dims": {"sequence": 64}}, entry(2, 128)]
+    found, refused = mark_padding(unnamed, PROOFS)
+    assert found == ("sequence",) and "not every shape" in refused["batch"]
 
 
 def test_inputs_are_padded_with_zeros_and_outputs_cut():
     given = {"ids": np.ones((3, 60)), "mask": np.ones((3, 60))}
     wide = e.padded(given, ENTRIES[1])
     assert wide["ids"].shape == (4, 64) and wide["ids"].sum() == 180
-    (kept,) = e.cut([np.arange(20).reshape(4, 5)], ENTRIES[1], {"batch": 3}, PADDING)
+    (kept,) = e.cut([np.arange(20).reshape(4, 5)], ENTRIES[1], {"batch": 3})
     assert kept.tolist() == np.arange(15).reshape(3, 5).tolist()
 
 

@@ -10,39 +10,24 @@
 
 #pragma once
 
-#include <sys/mman.h>
-#include <tvm/ffi/container/array.h>
-#include <tvm/ffi/container/map.h>
-#include <tvm/ffi/container/tensor.h>
-#include <tvm/ffi/extra/json.h>
-#include <tvm/ffi/extra/module.h>
-#include <tvm/ffi/function.h>
-
-#include <algorithm>
-#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <deque>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <map>
 #include <memory>
-#include <mutex>
 #include <stdexcept>
-#include <string>
-#include <utility>
-#include <vector>
 
+#ifndef COLLAGE_KIND
+#define COLLAGE_KIND "collage_artifact"  // what the module's header calls a module that it reads
+#endif
 #include "check_files.h"
+#include "collage_module.h"
 #include "ort_api.h"
 
 namespace collage {
 
-namespace ffi = tvm::ffi;
 namespace fs = std::filesystem;
-namespace json = tvm::ffi::json;
 
 using Extents = std::vector<int64_t>;
 
@@ -56,42 +41,31 @@ inline std::string ReadFile(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-inline bool Has(const json::Object& object, const char* key) { return object.count(ffi::String(key)) != 0; }
-
-inline ffi::Any Field(const json::Object& object, const char* key) {
-  if (!Has(object, key)) Fail(std::string("the manifest has no ") + key);
-  return object[ffi::String(key)];
-}
-
-inline std::string Text(const json::Object& object, const char* key) {
-  return std::string(Field(object, key).cast<ffi::String>());
-}
-
 // The objects of a list; none where there is no such list.
 inline std::vector<json::Object> Objects(const json::Object& object, const char* key) {
   std::vector<json::Object> found;
   if (!Has(object, key)) return found;
-  for (const ffi::Any& each : Field(object, key).cast<json::Array>()) found.push_back(each.cast<json::Object>());
+  for (const ffi::Any& each : Get<json::Array>(object, key)) found.push_back(each.cast<json::Object>());
   return found;
 }
 
 // The manifest of a folder whose files are as they were when it was exported. Nothing of the folder is loaded before.
 inline json::Object Opened(const std::string& folder) {
-  constexpr int64_t kVersion = 5;
+  constexpr int64_t kVersion = 6;
   const std::string path = folder + "/manifest.json";
   if (!fs::is_regular_file(path)) Fail(path + " is missing or no regular file");
-  const auto manifest = json::Parse(ffi::String(ReadFile(path))).cast<json::Object>();
-  if (Text(manifest, "format") != "collage-artifact") Fail(folder + " is no artifact");
-  if (Field(manifest, "format_version").cast<int64_t>() != kVersion) {
+  const json::Object manifest = ParseObject(ReadFile(path), "the manifest");
+  if (!Has(manifest, "format") || GetString(manifest, "format") != "collage-artifact") Fail(folder + " is no artifact");
+  if (Get<int64_t>(manifest, "format_version") != kVersion) {
     const std::string known = std::to_string(kVersion);
     Fail(folder + " is an artifact of another version; this loader takes version " + known + " only: export it again");
   }
   for (const json::Object& about : Objects(manifest, "requires")) {
-    Fail(folder + " runs from Python only: " + Text(about, "reason"));
+    Fail(folder + " runs from Python only: " + GetString(about, "reason"));
   }
-  for (const auto& [key, about] : Field(manifest, "files").cast<json::Object>()) {
+  for (const auto& [key, about] : Get<json::Object>(manifest, "files")) {
     const std::string name = key.cast<ffi::String>();
-    if (HashOf(folder + "/" + name) != Text(about.cast<json::Object>(), "sha256")) {
+    if (HashOf(folder + "/" + name) != GetString(about.cast<json::Object>(), "sha256")) {
       Fail(name + " has changed since it was exported");
     }
   }
@@ -101,7 +75,7 @@ inline json::Object Opened(const std::string& folder) {
 // Sets thread counts and spinning, which are read when the libraries load: for all of them as the artifact
 // was measured, whatever the shell says.
 inline void SetEnvironment(const json::Object& manifest) {
-  for (const auto& [key, value] : Field(manifest, "environment").cast<json::Object>()) {
+  for (const auto& [key, value] : Get<json::Object>(manifest, "environment")) {
     setenv(key.cast<ffi::String>().c_str(), value.cast<ffi::String>().c_str(), /*overwrite=*/1);
   }
 }
@@ -115,20 +89,24 @@ struct Value {
   Extents shape;          // of outputs, -1 and no size at all depend on the data: each run has its own
   double tolerance = -1;  // an output's own; below 0: the artifact's
   size_t sample_begin, sample_bytes;  // where its values lie in the sample's file
+  DLDataType type{};
+  std::vector<std::string> dims{};  // of each axis the dimension along which it may be padded or cut; empty: none
 };
 
 // The inputs or outputs that a manifest lists.
 inline std::vector<Value> ValuesOf(const json::Object& manifest, const char* key) {
   std::vector<Value> values;
   for (const json::Object& about : Objects(manifest, key)) {
-    const auto sample = Field(about, "sample").cast<json::Array>();
-    Value value{Text(about, "name"), Text(about, "dtype"), {}, -1, sample[0].cast<size_t>(), sample[1].cast<size_t>()};
-    if (Has(about, "tolerance")) value.tolerance = Field(about, "tolerance").cast<double>();
+    const auto sample = Get<json::Array>(about, "sample");
+    Value value{GetString(about, "name"), GetString(about, "dtype"), {}, -1, sample[0].cast<size_t>(), sample[1].cast<size_t>()};
+    if (Has(about, "tolerance")) value.tolerance = Get<double>(about, "tolerance");
     if (value.dtype == "string") Fail("'" + value.name + "' holds texts, which only the loader in Python takes");
-    const ffi::Any shape = Field(about, "shape");
-    if (shape != nullptr) {
-      for (const ffi::Any& extent : shape.cast<json::Array>()) value.shape.push_back(extent.cast<int64_t>());
+    value.type = ffi::StringToDLDataType(ffi::String(value.dtype));
+    if (Field(about, "shape") != nullptr) value.shape = GetInts(about, "shape");
+    for (const ffi::Any& dim : Has(about, "dims") ? Get<json::Array>(about, "dims") : json::Array()) {
+      value.dims.push_back(dim == nullptr ? "" : std::string(dim.cast<ffi::String>()));
     }
+    value.dims.resize(value.shape.size());
     values.push_back(value);
   }
   return values;
@@ -185,35 +163,20 @@ inline void UseHugePages(const std::vector<Region>& before) {
 
 // -- the module -------------------------------------------------------------------------
 
-// Memory for tensors, aligned as TVM wants it.
-struct Aligned {
-  void AllocData(DLTensor* tensor) const {
-    const size_t size = std::max<size_t>(ffi::GetDataSize(*tensor), 1);
-    tensor->data = std::aligned_alloc(64, (size + 63) / 64 * 64);
-    if (tensor->data == nullptr) throw std::bad_alloc();
-  }
-  void FreeData(DLTensor* tensor) const { std::free(tensor->data); }
-};
-
 inline ffi::Tensor NewTensor(const Extents& shape, DLDataType type) {
-  return ffi::Tensor::FromNDAlloc(Aligned(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
+  return ffi::Tensor::FromNDAlloc(ReturnedMemory(), ffi::Shape(shape.begin(), shape.end()), type, DLDevice{kDLCPU, 0});
 }
 
 // The module for which another one stands that names files of weights. Its bytes are fields behind their lengths:
 // the kind of the module; then its bytes, in which every second field is the name of a file, whose content belongs there.
 inline ffi::Module WithWeights(const ffi::Bytes& data) {
-  std::vector<std::string> fields;
-  for (size_t begin = 0; begin + 8 <= data.size();) {
-    uint64_t size = 0;
-    std::memcpy(&size, data.data() + begin, 8);
-    fields.emplace_back(data.data() + begin + 8, size);
-    begin += 8 + size;
-  }
+  ByteReader reader(data.data(), data.size());
+  const ffi::Function load = ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes." + reader.NextString());
   std::string whole;
-  for (size_t i = 1; i < fields.size(); ++i) {
-    whole += i % 2 != 0 ? fields[i] : ReadFile(std::string(std::getenv("COLLAGE_WEIGHTS_FOLDER")) + "/weights/" + fields[i]);
+  for (bool names_file = false; reader.left() != 0; names_file = !names_file) {
+    const std::string field = reader.NextString();
+    whole += names_file ? ReadFile(std::string(std::getenv("COLLAGE_WEIGHTS_FOLDER")) + "/weights/" + field) : field;
   }
-  const ffi::Function load = ffi::Function::GetGlobalRequired("ffi.Module.load_from_bytes." + fields[0]);
   return load(ffi::Bytes(std::move(whole))).cast<ffi::Module>();
 }
 
@@ -236,7 +199,7 @@ inline std::mutex& Loading() {
 class Model {
  public:
   Model(const std::string& folder, const json::Object& manifest)
-      : cuda_(Has(manifest, "device") && Text(manifest, "device") == "cuda"),
+      : cuda_(Has(manifest, "device") && GetString(manifest, "device") == "cuda"),
         before_(cuda_ ? std::vector<Region>() : PrivateRegions()),
         library_(Load(folder, manifest)),
         machine_(library_->GetFunction("vm_load_executable").value()().cast<ffi::Module>()) {
@@ -281,8 +244,8 @@ class Model {
     // would be left. Where the process has one from another artifact, that one stays: ours name their sources and
     // versions, so that it is the same code, and it cannot register itself twice.
     for (const json::Object& library : Objects(manifest, "libraries")) {
-      if (!Field(library, "needed").cast<bool>()) continue;
-      const std::string name = Text(library, "file");
+      if (!Get<bool>(library, "needed")) continue;
+      const std::string name = GetString(library, "file");
       if (dlopen(name.c_str(), RTLD_NOW | RTLD_NOLOAD | RTLD_NODELETE) != nullptr) continue;
       if (dlopen((folder + "/" + name).c_str(), RTLD_NOW | RTLD_NODELETE) == nullptr) Fail(dlerror());
     }
@@ -337,9 +300,9 @@ class OwnFile {
   OwnFile(const std::string& folder, const json::Object& manifest, const std::vector<Value>& inputs,
           const std::vector<Value>& outputs)
       : inputs_(inputs), outputs_(outputs), session_(kReleaseSession), memory_(kReleaseMemoryInfo) {
-    const auto about = Field(manifest, "others").cast<json::Object>();
+    const auto about = Get<json::Object>(manifest, "others");
     if (Has(about, "library") && !ffi::Function::GetGlobal("collage.host_onnxruntime").has_value()) {
-      dlopen((folder + "/" + Text(about, "library")).c_str(), RTLD_NOW | RTLD_LOCAL);
+      dlopen((folder + "/" + GetString(about, "library")).c_str(), RTLD_NOW | RTLD_LOCAL);
     }
     const OrtApi& api = OrtApi::Instance();
     static void* environment = nullptr;  // as long as the process: sessions point into it
@@ -348,8 +311,8 @@ class OwnFile {
     }
     OrtHandle options(kReleaseSessionOptions);
     api.Call(kCreateSessionOptions, options.out());
-    api.Call(kSetIntraOpNumThreads, options.get(), Field(manifest, "threads").cast<int>());
-    const std::string file = folder + "/" + Text(about, "file");
+    api.Call(kSetIntraOpNumThreads, options.get(), Get<int>(manifest, "threads"));
+    const std::string file = folder + "/" + GetString(about, "file");
     api.Call(kCreateSession, static_cast<const void*>(environment), file.c_str(),
              static_cast<const void*>(options.get()), session_.out());
     api.Call(kCreateCpuMemoryInfo, kOrtDeviceAllocator, kOrtMemTypeDefault, memory_.out());
@@ -379,8 +342,7 @@ class OwnFile {
       *held.back().out() = values[inputs.size() + i];
       void* data = nullptr;
       api.Call(kGetTensorMutableData, held.back().get(), &data);
-      const auto type = ffi::StringToDLDataType(ffi::String(outputs_[i].dtype));
-      outputs.push_back(NewTensor(OrtShape(held.back().get()), type));
+      outputs.push_back(NewTensor(OrtShape(held.back().get()), outputs_[i].type));
       std::memcpy(outputs.back().data_ptr(), data, ffi::GetDataSize(outputs.back()));
     }
     return outputs;
@@ -392,7 +354,7 @@ class OwnFile {
 };
 
 // An artifact: runs the entry for the inputs' shapes, loaded at its first call. Without one it pads them to a larger
-// entry along axes where that changes no result (the manifest's "padding") and takes less than the model's own file
+// entry along axes where that changes no result (the "dims" of the entry's inputs) and takes less than the model's own file
 // (from an entry's "pays_from" elements of all inputs on); else it runs that file, where the artifact has it. Calls
 // from several threads take turns.
 class Artifact {
@@ -404,27 +366,16 @@ class Artifact {
     for (const json::Object& about : entries) {
       entries_.emplace_back();
       Entry& entry = entries_.back();
-      if (Has(about, "folder")) entry.folder = "/" + Text(about, "folder");
+      if (Has(about, "folder")) entry.folder = "/" + GetString(about, "folder");
       entry.inputs = ValuesOf(about, "inputs");
       entry.outputs = ValuesOf(about, "outputs");
-      if (Has(about, "pays_from")) entry.pays_from = Field(about, "pays_from").cast<int64_t>();
+      if (Has(about, "pays_from")) entry.pays_from = Get<int64_t>(about, "pays_from");
       for (const Value& input : entry.inputs) {
-        entry.tensors.push_back(NewTensor(input.shape, ffi::StringToDLDataType(ffi::String(input.dtype))));
+        entry.tensors.push_back(NewTensor(input.shape, input.type));
         entry.elements += entry.tensors.back().numel();
       }
     }
     if (entries_.size() == 1) Loaded(entries_.front());
-    const json::Object none;
-    const auto padding = Has(manifest_, "padding") ? Field(manifest_, "padding").cast<json::Object>() : none;
-    for (const auto& [dim, about] : padding) {
-      for (const char* which : {"inputs", "outputs"}) {
-        for (const ffi::Any& each : Field(about.cast<json::Object>(), which).cast<json::Array>()) {
-          const auto pair = each.cast<json::Array>();
-          padded_[{which + std::string(pair[0].cast<ffi::String>()), pair[1].cast<size_t>()}] =
-              dim.cast<ffi::String>();
-        }
-      }
-    }
   }
 
   struct Entry {
@@ -458,9 +409,7 @@ class Artifact {
     const std::vector<Value>& wanted = entries_.front().inputs;
     if (inputs.size() != wanted.size()) Fail("the model has " + std::to_string(wanted.size()) + " inputs");
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (inputs[i].dtype() != entries_.front().tensors[i].dtype()) {
-        Fail("the input '" + wanted[i].name + "' must be " + wanted[i].dtype);
-      }
+      if (inputs[i].dtype() != wanted[i].type) Fail("the input '" + wanted[i].name + "' must be " + wanted[i].dtype);
     }
     std::map<std::string, int64_t> sizes;
     Entry* entry = Pick(inputs, &sizes);
@@ -481,7 +430,7 @@ class Artifact {
     std::vector<ffi::Tensor> outputs = model.Run(entry->tensors);
     if (outputs.size() != entry->outputs.size()) Fail("the model returned another number of outputs");
     if (!sizes.empty()) {
-      for (size_t i = 0; i < outputs.size(); ++i) Cut(entry->outputs[i].name, sizes, &outputs[i]);
+      for (size_t i = 0; i < outputs.size(); ++i) Cut(entry->outputs[i], sizes, &outputs[i]);
     }
     return outputs;
   }
@@ -527,28 +476,22 @@ class Artifact {
       const ffi::ShapeView shape = inputs[i].shape();
       if (shape.size() != wanted.size()) return false;
       for (size_t axis = 0; axis < wanted.size(); ++axis) {
-        if (padded_.empty() && shape[axis] != wanted[axis]) return false;
-        if (padded_.empty()) continue;
-        const auto dim = padded_.find({"inputs" + entry.inputs[i].name, axis});
-        if (dim == padded_.end() ? shape[axis] != wanted[axis] : shape[axis] <= 0 || shape[axis] > wanted[axis]) {
-          return false;
-        }
-        if (dim == padded_.end()) continue;
-        if (sizes.emplace(dim->second, shape[axis]).first->second != shape[axis]) return false;
-        if (shape[axis] < wanted[axis]) smaller->emplace(dim->second, shape[axis]);
+        const std::string& dim = entry.inputs[i].dims[axis];
+        const int64_t have = shape[axis], need = wanted[axis];
+        if (have != need && (dim.empty() || have <= 0 || have > need)) return false;
+        if (!dim.empty() && sizes.emplace(dim, have).first->second != have) return false;
+        if (have < need) smaller->emplace(dim, have);
       }
     }
     return true;
   }
 
   // Takes off an output what belongs to padding.
-  void Cut(const std::string& name, const std::map<std::string, int64_t>& sizes, ffi::Tensor* output) const {
+  void Cut(const Value& about, const std::map<std::string, int64_t>& sizes, ffi::Tensor* output) const {
     const Extents shape = ShapeOf(*output);
     Extents kept = shape;
-    for (size_t axis = 0; axis < shape.size(); ++axis) {
-      const auto dim = padded_.find({"outputs" + name, axis});
-      if (dim == padded_.end()) continue;
-      const auto size = sizes.find(dim->second);
+    for (size_t axis = 0; axis < about.dims.size(); ++axis) {
+      const auto size = sizes.find(about.dims[axis]);
       if (size != sizes.end()) kept[axis] = size->second;
     }
     if (kept == shape) return;
@@ -582,7 +525,6 @@ class Artifact {
   std::string folder_;
   json::Object manifest_;
   std::deque<Entry> entries_;
-  std::map<std::pair<std::string, size_t>, std::string> padded_;  // "inputs" or "outputs", name and axis to dimension
   std::unique_ptr<OwnFile> other_;
   std::map<std::string, int64_t> other_calls_;
   std::mutex mutex_;

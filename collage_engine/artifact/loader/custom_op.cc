@@ -65,7 +65,7 @@ const OwnFolder& OwnArtifact() {
     const std::vector<json::Object> entries = collage::Objects(manifest, "entries");
     const json::Object& first = entries.empty() ? manifest : entries.front();
     const auto inputs = collage::ValuesOf(first, "inputs"), outputs = collage::ValuesOf(first, "outputs");
-    return new OwnFolder{folder, manifest, inputs, outputs, collage::Text(manifest, "operator")};
+    return new OwnFolder{folder, manifest, inputs, outputs, collage::GetString(manifest, "operator")};
   }();
   return *artifact;
 }
@@ -81,7 +81,6 @@ struct Borrowed {
 class Kernel {
  public:
   explicit Kernel(Table api) : api_(api), artifact_(OwnArtifact().folder, OwnArtifact().manifest) {
-    for (const ffi::Tensor& tensor : artifact_.entries().front().tensors) types_.push_back(tensor.dtype());
     std::lock_guard<std::mutex> lock(Mutex());
     All().insert(this);
   }
@@ -97,12 +96,12 @@ class Kernel {
     std::vector<ffi::Tensor> inputs;
     void* value = nullptr;
     void* data = nullptr;
-    for (size_t i = 0; i < types_.size(); ++i) {
-      ort.Call(collage::kKernelContextGetInput, static_cast<const void*>(context), i, &value);
-      if (value == nullptr) Fail("the input '" + OwnArtifact().inputs[i].name + "' is missing");
+    for (const Value& about : OwnArtifact().inputs) {
+      ort.Call(collage::kKernelContextGetInput, static_cast<const void*>(context), inputs.size(), &value);
+      if (value == nullptr) Fail("the input '" + about.name + "' is missing");
       const collage::Extents shape = collage::OrtShape(value);
       ort.Call(collage::kGetTensorMutableData, value, &data);
-      inputs.push_back(ffi::Tensor::FromNDAlloc(Borrowed{data}, ffi::ShapeView(shape.data(), shape.size()), types_[i],
+      inputs.push_back(ffi::Tensor::FromNDAlloc(Borrowed{data}, ffi::ShapeView(shape.data(), shape.size()), about.type,
                                                 DLDevice{kDLCPU, 0}));
     }
     const std::vector<ffi::Tensor> outputs = artifact_.Run(inputs);
@@ -134,7 +133,6 @@ class Kernel {
 
   Table api_;
   collage::Artifact artifact_;
-  std::vector<DLDataType> types_;
 };
 
 // OrtCustomOp of version 18: the callbacks by which ONNX Runtime knows an operator, in its header's order.

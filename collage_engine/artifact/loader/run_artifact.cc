@@ -67,7 +67,7 @@ std::string SampleOf(const std::string& file, const Value& value) {
 
 // An input of the sample as a tensor.
 ffi::Tensor MakeInput(const Value& about, const std::string& file) {
-  ffi::Tensor tensor = NewTensor(about.shape, ffi::StringToDLDataType(ffi::String(about.dtype)));
+  ffi::Tensor tensor = NewTensor(about.shape, about.type);
   const std::string bytes = SampleOf(file, about);
   if (ffi::GetDataSize(tensor) != bytes.size()) Fail("the sample of " + about.name + " has another size");
   std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
@@ -80,8 +80,7 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   const DLDataType type = got.dtype();
   const size_t count = static_cast<size_t>(got.numel());
   if (ffi::GetDataSize(got) != truth.size()) Fail(name + " has another size than the sample");
-  if (!got.IsContiguous()) Fail(name + " is not contiguous");
-  const char* data = static_cast<const char*>(got.data_ptr()) + got.byte_offset();
+  const char* data = DataOf(got);
   for (size_t i = 0; i < count; ++i) {
     const double y = Element(data, i, type);
     const double r = Element(truth.data(), i, type);
@@ -113,9 +112,9 @@ bool Run(Artifact& artifact, const std::string& folder, const json::Object& mani
   for (const Value& value : ValuesOf(manifest, "inputs")) inputs.push_back(MakeInput(value, given));
   const std::vector<ffi::Tensor> outputs = artifact.Run(inputs);
   const std::vector<Value> expected = ValuesOf(manifest, "outputs");
-  const double tolerance = Field(manifest, "tolerance").cast<double>();
+  const double tolerance = Get<double>(manifest, "tolerance");
   const bool loses_nan = Has(manifest, "placement") &&
-                         !Objects(Field(manifest, "placement").cast<json::Object>(), "nan_losses").empty();
+                         !Objects(Get<json::Object>(manifest, "placement"), "nan_losses").empty();
   double worst_absolute = 0, worst_relative = 0;
   bool agrees = true;
   for (size_t i = 0; i < outputs.size(); ++i) {

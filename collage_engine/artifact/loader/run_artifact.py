@@ -61,7 +61,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-FORMAT, FORMAT_VERSION = "collage-artifact", 5
+FORMAT, FORMAT_VERSION = "collage-artifact", 6
 """What the manifest says that it is."""
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
@@ -162,6 +162,19 @@ def opened(folder: Path) -> dict[str, Any]:
     return manifest
 
 
+@contextlib.contextmanager
+def hidden(package: str) -> Iterator[None]:
+    """Make the import of a package fail inside the ``with`` block, unless it was before."""
+    hides = package not in sys.modules
+    if hides:
+        sys.modules[package] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        if hides:
+            del sys.modules[package]
+
+
 def load_runtime(folder: Path, kind: str) -> None:
     """Load TVM's runtime into this process; its compiler and its Python package are not needed.
 
@@ -173,14 +186,8 @@ def load_runtime(folder: Path, kind: str) -> None:
         ImportError: The package apache-tvm is not installed.
     """
     # It imports PyTorch wherever that is installed, which takes seconds and 180 MB for nothing.
-    hides = "torch" not in sys.modules
-    if hides:
-        sys.modules["torch"] = None  # type: ignore[assignment]  # makes its import fail
-    try:
+    with hidden("torch"):
         import tvm_ffi  # loads the library that the others need
-    finally:
-        if hides:
-            del sys.modules["torch"]
     spec = importlib.util.find_spec("tvm")
     if spec is None or not spec.submodule_search_locations:
         raise ImportError("the Python package apache-tvm is not installed")
@@ -672,7 +679,6 @@ def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
 def pick(
     entries: Sequence[Mapping[str, Any]],
     shapes: Mapping[str, Sequence[int]],
-    padding: Mapping[str, Any],
     others: bool = False,
 ) -> tuple[int, dict[str, int]]:
     """Return the entry that runs inputs of some shapes, the smallest one that does.
@@ -680,7 +686,6 @@ def pick(
     Args:
         entries: The manifest's.
         shapes: Shapes of the inputs by name.
-        padding: The manifest's: the axes along which padding is harmless, by dimension.
         others: Whether the model's own file can run them, too: then inputs are padded only where
             an entry takes less, from its ``pays_from`` elements on (``combine.py``).
 
@@ -693,40 +698,35 @@ def pick(
     """
     fitting = []
     for number, entry in enumerate(entries):
-        wanted = shapes_of(entry)
-        sizes = padded_sizes(wanted, shapes, padding)
+        sizes = padded_sizes(entry, shapes)
+        if sizes and others and elements_of(shapes) < entry.get("pays_from", 0):
+            continue
         if sizes is not None:
-            smaller = {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
-            if smaller and others and elements_of(shapes) < entry.get("pays_from", 0):
-                continue
-            fitting.append((bool(smaller), elements_of(wanted), number, smaller))
+            fitting.append((bool(sizes), elements_of(shapes_of(entry)), number, sizes))
     if fitting:
         return min(fitting, key=lambda each: each[:3])[2:]
     has = "; ".join(shape_text(shapes_of(entry)) for entry in entries)
-    more = f"; inputs may be smaller along {', '.join(padding)}" if padding else ""
+    padded = [dim for about in entries[0]["inputs"] for dim in about.get("dims", ()) if dim]
+    more = f"; inputs may be smaller along {', '.join(dict.fromkeys(padded))}" if padded else ""
     raise ValueError(f"the artifact has no entry for {shape_text(shapes)}; it has {has}{more}")
 
 
 def padded_sizes(
-    wanted: Mapping[str, Sequence[int]],
-    shapes: Mapping[str, Sequence[int]],
-    padding: Mapping[str, Any],
+    entry: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
 ) -> dict[str, int] | None:
-    """Return the sizes of the dimensions to pad along; None where an entry cannot be reached."""
-    dims = {(name, axis): d for d, about in padding.items() for name, axis in about["inputs"]}
+    """Return the sizes of the dimensions to pad along; None where the entry cannot be reached."""
     sizes: dict[str, int] = {}
-    for name, target in wanted.items():
-        given = shapes.get(name)
-        if given is None or len(given) != len(target):
+    for about in entry["inputs"]:
+        given, wanted = shapes.get(about["name"], ()), about["shape"]
+        if about["name"] not in shapes or len(given) != len(wanted):
             return None
-        for axis, (have, need) in enumerate(zip(given, target, strict=True)):
-            dim = dims.get((name, axis))
-            if dim is None:
-                if have != need:
-                    return None
-            elif not 0 < have <= need or sizes.setdefault(dim, have) != have:
+        dims = about.get("dims") or [None] * len(wanted)
+        for have, need, dim in zip(given, wanted, dims, strict=True):
+            if have != need and (dim is None or not 0 < have < need):
                 return None
-    return sizes
+            if dim is not None and sizes.setdefault(dim, have) != have:
+                return None
+    return {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
 
 
 RUNTIMES = ("onnxruntime", "openvino")
@@ -759,16 +759,16 @@ class OwnFile:
 
     def __init__(self, file: Path, runtime: str, threads: int) -> None:
         self._file, self._runtime, self._threads = file, runtime, threads
-        self._run: Callable[[Mapping[str, Any]], list[Any]] | None = None
         self._turn = threading.Lock()
 
     def __call__(self, inputs: Mapping[str, Any]) -> list[Any]:
         """Run it on inputs by name; return the outputs in the model's order."""
         with self._turn:
-            if self._run is None:
-                load = dict(zip(RUNTIMES, (self._onnxruntime, self._openvino), strict=True))
-                self._run = load[self._runtime]()
             return self._run(inputs)
+
+    @cached_property
+    def _run(self) -> Callable[[Mapping[str, Any]], list[Any]]:
+        return self._openvino() if self._runtime == "openvino" else self._onnxruntime()
 
     def _onnxruntime(self) -> Callable[[Mapping[str, Any]], list[Any]]:
         if "onnxruntime" not in sys.modules:  # what a program imports itself is its own choice
@@ -785,18 +785,11 @@ class OwnFile:
     def _openvino(self) -> Callable[[Mapping[str, Any]], list[Any]]:
         import numpy as np
 
-        # Without this entry the package, where the program has not imported it, writes an
-        # identifier into the user's home folder and reports its import to its maker.
-        name = "openvino_telemetry"
-        hide = "openvino" not in sys.modules and name not in sys.modules
-        if hide:
-            sys.modules[name] = None  # type: ignore[assignment]  # makes its import fail
-        try:
+        # The package, where the program has not imported it, writes an identifier into the user's
+        # home folder by this one, and reports its import to its maker.
+        with hidden("openvino_telemetry"):
             import openvino
             from openvino.frontend import FrontEndManager
-        finally:
-            if hide:
-                del sys.modules[name]
 
         # The package uses a copy that an artifact has loaded before, which reads no ONNX itself.
         (reader,) = Path(openvino.__file__).parent.glob("libs/libopenvino_onnx_frontend.so*")
@@ -849,11 +842,11 @@ class Shapes(Called):
             self._other = OwnFile(file, about["runtime"], manifest["threads"])
         self._models: dict[int, Model] = {}
         self._turn = threading.Lock()
-        self._names = [value.name for value in self.inputs]
-        shapes = map(shapes_of, manifest["entries"])
+        shapes = [shapes_of(entry) for entry in manifest["entries"]]
         self._numbers = {tuple(of.values()): number for number, of in enumerate(shapes)}
-        self._calls = [[0, 0] for _ in self._numbers]
-        """Of each entry: calls, and how many of these were padded."""
+        self._calls: list[dict[str, Any]] = [
+            {"inputs": of, "calls": 0, "padded": 0} for of in shapes
+        ]
         self._other_calls: Counter[str] = Counter()
         if len(self._numbers) == 1:
             self._entry(0)
@@ -862,29 +855,29 @@ class Shapes(Called):
         """Run the entry for these inputs; ValueError: there is none for their shapes."""
         import numpy as np
 
-        entries, padding = self.manifest["entries"], self.manifest.get("padding", {})
+        entries = self.manifest["entries"]
         sizes: dict[str, int] = {}
         try:
-            number = self._numbers[tuple([inputs[name].shape for name in self._names])]
+            number = self._numbers[tuple([inputs[name].shape for name in self._input_names])]
         except (KeyError, AttributeError):  # another shape, or what NumPy makes an array of
             shapes = {name: np.shape(array) for name, array in inputs.items()}
             try:
-                number, sizes = pick(entries, shapes, padding, self._other is not None)
+                number, sizes = pick(entries, shapes, self._other is not None)
             except ValueError as error:
                 if "others" in self.manifest and self._other is None:
                     package = self.manifest["others"]["runtime"]
                     raise ValueError(f"{error}; for other sizes it needs {package}") from None
-                if self._other is None or len(inputs) < len(self._names):
+                if self._other is None or len(inputs) < len(self._input_names):
                     raise
                 return self._run_other(inputs, shapes)
         with self._turn:
-            self._calls[number][0] += 1
-            self._calls[number][1] += bool(sizes)
+            self._calls[number]["calls"] += 1
+            self._calls[number]["padded"] += bool(sizes)
             model = self._entry(number)
         if not sizes:
             return model._outputs(inputs)  # whose names were checked
         entry = entries[number]
-        return cut(model._outputs(padded(inputs, entry)), entry, sizes, padding)
+        return cut(model._outputs(padded(inputs, entry)), entry, sizes)
 
     def _entry(self, number: int) -> Model:
         """Return the model of an entry, which is loaded now unless it was before."""
@@ -930,12 +923,7 @@ class Shapes(Called):
             ``others``: by the inputs' shapes the calls that ran the model's own file.
         """
         with self._turn:
-            entries = [
-                {"inputs": shapes_of(entry), "calls": calls, "padded": padded}
-                for entry, (calls, padded) in zip(
-                    self.manifest["entries"], self._calls, strict=True
-                )
-            ]
+            entries = [dict(calls) for calls in self._calls]
             return {"entries": entries, "others": dict(self._other_calls)}
 
 
@@ -951,22 +939,12 @@ def padded(arrays: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
     return enlarged
 
 
-def cut(
-    outputs: Sequence[Any],
-    entry: Mapping[str, Any],
-    sizes: Mapping[str, int],
-    padding: Mapping[str, Any],
-) -> list[Any]:
+def cut(outputs: Sequence[Any], entry: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
     """Return an entry's outputs without what belongs to padding, in the same order."""
-    parts = []
-    for about, array in zip(entry["outputs"], outputs, strict=True):
-        inside = [slice(None)] * array.ndim
-        for dim, size in sizes.items():
-            for name, axis in padding[dim]["outputs"]:
-                if name == about["name"]:
-                    inside[axis] = slice(size)
-        parts.append(array[tuple(inside)])
-    return parts
+    return [
+        array[tuple(slice(sizes.get(dim)) for dim in about["dims"])]
+        for about, array in zip(entry["outputs"], outputs, strict=True)
+    ]
 
 
 # -- several instances -----------------------------------------------------------------
