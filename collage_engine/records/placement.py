@@ -422,7 +422,7 @@ class Run(msgspec.Struct, kw_only=True):
         if one is self.placement:
             if isinstance(other, Baseline):
                 return other.name not in (*self.tied, self.winner)
-            if self.winner != "collage":
+            if self.winner != "collage" and other is self.best_found():
                 return "collage" not in self.tied
         gap_us = abs((one.measured_us or 0.0) - (other.measured_us or 0.0))
         return gap_us > max(noise_us(one), noise_us(other))

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 
 from PySide6.QtCore import QSize, Qt, QTime, QTimer
-from PySide6.QtGui import QAction, QColor, QTextCharFormat
+from PySide6.QtGui import QAction, QColor, QTextCharFormat, QTextCursor, QTextFormat
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QPlainTextEdit,
@@ -25,6 +25,9 @@ from collage_gui.engine_client import EngineRequests
 from collage_gui.theme import FLOW_MS, KEPT, UNIT, Theme
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, letters_px, named, plain_tip
 
+LEVEL = QTextFormat.Property.UserProperty
+"""Property of a log line's format: its level, which gives its colour in any theme."""
+
 
 class LogPanel(QPlainTextEdit):
     """Shows a document's log, and follows its end."""
@@ -39,7 +42,7 @@ class LogPanel(QPlainTextEdit):
         self.setFrameShape(QPlainTextEdit.Shape.NoFrame)
         self.setPlaceholderText("What the engine reports appears here.")
         self.setFont(theme.mono())
-        theme.changed.connect(lambda: self.setFont(theme.mono()))
+        theme.changed.connect(self._follow_theme)
         requests.logged.connect(self.add)
 
     def sizeHint(self) -> QSize:
@@ -48,10 +51,9 @@ class LogPanel(QPlainTextEdit):
 
     def add(self, level: str, text: str) -> None:
         """Append a line in the colour of its level."""
-        colours = self.theme.colours
         form = QTextCharFormat()
-        tint = {"warning": colours.bad, "error": colours.bad, "engine": colours.quiet}
-        form.setForeground(QColor(tint.get(level, colours.text)))
+        form.setProperty(LEVEL, level)
+        form.setForeground(self._colour(level))
         bar = self.verticalScrollBar()
         at_end = bar.value() >= bar.maximum() - 4
         mark = {"warning": "Warning: ", "error": "Error: "}.get(level, "")
@@ -59,6 +61,26 @@ class LogPanel(QPlainTextEdit):
         self.appendPlainText(f"{QTime.currentTime().toString('HH:mm:ss')}  {mark}{text}")
         if at_end:
             bar.setValue(bar.maximum())
+
+    def _colour(self, level: str) -> QColor:
+        """Return the colour of a level's lines in the theme of now."""
+        colours = self.theme.colours
+        tint = {"warning": colours.bad, "error": colours.bad, "engine": colours.quiet}
+        return QColor(tint.get(level, colours.text))
+
+    def _follow_theme(self) -> None:
+        """Give the lines that are there the theme's font and colours."""
+        self.setFont(self.theme.mono())
+        block = self.document().begin()
+        while block.isValid():
+            cursor = QTextCursor(block)
+            cursor.movePosition(
+                QTextCursor.MoveOperation.EndOfBlock, QTextCursor.MoveMode.KeepAnchor
+            )
+            form = cursor.charFormat()
+            form.setForeground(self._colour(form.property(LEVEL) or ""))
+            cursor.setCharFormat(form)
+            block = block.next()
 
 
 STEPS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QContextMenuEvent
+from PySide6.QtGui import QColor, QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
@@ -263,6 +263,21 @@ def test_the_log_goes_on_after_its_window_was_closed(opened) -> None:
     page.document.requests.logged.emit("info", "a later line")
     page.show_log()
     assert "a later line" in page.panels.log.toPlainText()
+
+
+def test_lines_of_the_log_follow_the_theme(opened) -> None:
+    d, page = opened
+    log, theme = page.panels.log, page.panels.log.theme
+    levels = ("info", "error", "engine")
+    for level in levels:
+        log.add(level, f"one of {level}")
+    first = log.document().blockCount() - len(levels)
+    for name in ("dark", "light"):
+        d.preferences.set("theme", name)
+        colours = theme.colours
+        for offset, colour in enumerate((colours.text, colours.bad, colours.quiet)):
+            line = log.document().findBlockByNumber(first + offset).begin().fragment()
+            assert line.charFormat().foreground().color() == QColor(colour)
 
 
 def test_the_palette_finds_choices_by_the_title_of_their_menu(drive) -> None:

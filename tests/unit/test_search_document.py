@@ -263,6 +263,18 @@ def test_common_rounds_decide_what_ties_with_what_a_run_exports(tied, status):
     assert [line.status for line in told.alternatives] == ["chosen", *status]
 
 
+def test_a_tie_with_the_best_placement_of_the_search_is_none_with_other_ones():
+    exported, best = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(15.1), "tvm")
+    before = candidate((0, 1), cost(17.1), "openvino")
+    shown = placement(exported, measured_us=15.2)
+    made = run("r1", shown, tied=["collage"])
+    made.winner = "onednn"
+    made.rivals = [placement(best, measured_us=15.1), placement(before, measured_us=17.1)]
+    assert made.best_found() is made.rivals[0]
+    assert not made.tells_apart(shown, made.rivals[0])
+    assert made.tells_apart(shown, made.rivals[1]), "that of the run before"
+
+
 def test_library_calls_are_told_by_the_nodes_of_the_file():
     called = msgspec.structs.replace(
         candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
