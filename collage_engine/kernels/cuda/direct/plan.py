@@ -96,9 +96,7 @@ class DirectPlan:
         """
         width = widest(shape.item)
         step = self.tile[1] * shape.strides[2] if self.tiles(shape)[1] > 1 else width
-        while width > 1 and (shape.image[2] % width or step % width):
-            width //= 2
-        return width
+        return math.gcd(width, shape.image[2], step)
 
     def shift(self, shape: DirectProblem) -> int:
         """Return the further padding in front of x that aligns vectors of the padded image.

@@ -49,7 +49,7 @@ def schedule_direct(schedule: Schedule, noted: NotedDirect) -> None:
     outside = len(schedule.get_loops(c)) - len(inside)
     for copy, vector in (
         (a, plan.vector(shape)),
-        (filters, _vector(shape.rows, widest(shape.item))),
+        (filters, math.gcd(shape.rows, widest(shape.item))),
     ):
         schedule.compute_at(copy, c0)
         *outer, last_axis = schedule.get_loops(copy)[outside:]
@@ -73,10 +73,3 @@ def schedule_direct(schedule: Schedule, noted: NotedDirect) -> None:
     schedule.unroll(high)
     whole = shape.out[2] % plan.wide == 0 and plan.wide in (2, 4)
     (schedule.vectorize if whole else schedule.unroll)(wide)
-
-
-def _vector(length: int, most: int) -> int:
-    """Return the widest vector that divides a length."""
-    while length % most:
-        most //= 2
-    return most

@@ -6,6 +6,7 @@ written to the other half of shared memory when the multiplication is done (soft
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from tvm.s_tir import Schedule
@@ -19,20 +20,6 @@ _REGISTERS = "tirx.manifest_shared_memory_local_stage"
 """Block annotation: a copy to shared memory goes through registers, as two steps."""
 
 
-def vector_of(length: int, tile_row: int, item: int) -> int:
-    """Return how many elements one load reads, so that rows are whole vectors.
-
-    Args:
-        length: Elements of a row in memory.
-        tile_row: Elements of a row of the tile.
-        item: Bytes of an element.
-    """
-    width = widest(item)
-    while width > 1 and (length % width or tile_row % width):
-        width //= 2
-    return width
-
-
 def fetch(
     schedule: Schedule,
     product: AnnotatedProduct,
@@ -41,7 +28,7 @@ def fetch(
     at: Index,
     threads: Any,
     turned: bool,
-) -> Any:
+) -> None:
     """Copy a slice of A or B to shared memory, all threads together.
 
     Args:
@@ -52,9 +39,6 @@ def fetch(
         at: The loop in which the slice is copied.
         threads: The thread axes and their extents.
         turned: Whether A is stored by k, so that a thread's rows are neighbours.
-
-    Returns:
-        The block of the copy.
     """
     tile = product.tile
     copy = schedule.cache_read(consumer, operand, SHARED[tile.math])
@@ -75,15 +59,11 @@ def fetch(
         row, column = column, row
     width = tile.n if operand else (tile.m if by_k else tile.k)
     stored = max(tile.item, product.item)  # float32 may be rounded on the way
-    vector = vector_of(product.vectors[operand], width, stored)
+    # Rows in memory and rows of the tile are whole vectors.
+    vector = math.gcd(widest(stored), product.vectors[operand], width)
     if turned and not by_k:
         vector = 1  # written down a column
-    vector = min(
-        vector,
-        max(
-            1, tile.m * tile.k // tile.threads if operand == 0 else tile.n * tile.k // tile.threads
-        ),
-    )
+    vector = min(vector, max(1, (tile.n if operand else tile.m) * tile.k // tile.threads))
     fused = schedule.fuse(row, column)
     sizes = [None, *(count for _, count in threads), vector]
     _, *bound, inner = schedule.split(fused, sizes)
@@ -94,7 +74,6 @@ def fetch(
     if tile.math not in (PLAIN, S8):
         schedule.storage_align(copy, 0, -2, 32, 16 // tile.item)
     schedule.annotate(copy, _REGISTERS, 1)
-    return copy
 
 
 def pipeline(schedule: Schedule, loop: Any, steps: int) -> None:
