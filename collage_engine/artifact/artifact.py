@@ -265,13 +265,7 @@ def _manifest(
         "expected": {"machine": contents.machine, **_expected(contents)},
         "tolerance": contents.tolerance,
         "libraries": [
-            {
-                "file": library.name,
-                "toolchain": library.toolchain,
-                "version": library.version,
-                "licence": library.licence,
-                "needed": library.linked,
-            }
+            _described(library) | {"needed": library.linked}
             for library in built.libraries
             if not library.python
         ],
@@ -301,16 +295,13 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
     return {"latency_us": measured, "spread_us": spread}
 
 
-def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
+def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, Any]]:
     """Return what an artifact needs beside its files and TVM's runtime: Python, for some parts."""
     return [
-        {
+        _described(library)
+        | {
             "what": "python",
-            "toolchain": library.toolchain,
             "module": library.python,
-            "version": library.version,
-            "file": library.name,
-            "licence": library.licence,
             "reason": (
                 f"{library.toolchain} runs through the Python module {library.python} "
                 f"{library.version}"
@@ -319,6 +310,12 @@ def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, str]]:
         for library in libraries
         if library.python
     ]
+
+
+def _described(library: RuntimeLibrary) -> dict[str, Any]:
+    """Return what a manifest says of any library."""
+    about = {"file": library.name, "toolchain": library.toolchain}
+    return about | {"version": library.version, "licence": library.licence}
 
 
 def _licence_texts(libraries: Sequence[RuntimeLibrary]) -> dict[str, list[Path]]:

@@ -37,7 +37,8 @@ LIBRARY = "libcollage_custom_op.so"
 """Name of the library in the artifact's folder."""
 DOMAIN = "collage"
 """Domain of the operator."""
-TVM_LIBRARIES = ("libtvm_ffi.so", "libtvm_runtime.so")
+TVM_LIBRARIES = {"libtvm_ffi.so": "apache-tvm-ffi", "libtvm_runtime.so": "apache-tvm"}
+"""TVM's runtime libraries, and the packages that carry them."""
 EIGHT_BITS = (2, 3)
 """ONNX's numbers of uint8 and int8."""
 IR_VERSION, OPSET = 8, 17
@@ -66,9 +67,8 @@ def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
     reason = _why_not(artifact, manifest)
     if reason is not None:
         raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
-    runtime = builder.build(source())
-    carried = {LIBRARY: runtime.path}
-    carried.update((name, _tvm_library(name)) for name in TVM_LIBRARIES)
+    carried = {name: builder.find_in_wheel(of, name) for name, of in TVM_LIBRARIES.items()}
+    carried[LIBRARY] = builder.build(source()).path
     for name, file in carried.items():
         shutil.copyfile(file, artifact / name)
         manifest["files"][name] = file_entry(file, "Apache-2.0")
@@ -106,22 +106,15 @@ def _runs_alike_anywhere(own: Path, manifest: Mapping[str, Any]) -> bool:
     return not any(tensor.data_type in EIGHT_BITS for tensor in tensors)
 
 
-def _tvm_library(name: str) -> Path:
-    """Return one of TVM's runtime libraries, which its packages carry."""
-    package = "apache-tvm-ffi" if name == "libtvm_ffi.so" else "apache-tvm"
-    return builder.find_in_wheel(package, name)
-
-
 def source() -> builder.RuntimeSource:
     """Return the sources of the library; it is the same for every artifact."""
-    runtime = _tvm_library("libtvm_runtime.so")
     return builder.RuntimeSource(
         toolchain="custom_op",
         main=LOADERS / "custom_op.cc",
         shared=(ORT_SOURCES,),
         plan_version=1,
         library_version=builder.wheel_version("apache-tvm"),
-        links=(runtime,),
+        links=(builder.find_in_wheel("apache-tvm", "libtvm_runtime.so"),),
     )
 
 

@@ -81,12 +81,12 @@ struct Borrowed {
 class Kernel {
  public:
   explicit Kernel(Table api) : api_(api), artifact_(OwnArtifact().folder, OwnArtifact().manifest) {
-    std::lock_guard<std::mutex> lock(Mutex());
-    All().insert(this);
+    std::lock_guard<std::mutex> lock(mutex_);
+    all_.insert(this);
   }
   ~Kernel() {
-    std::lock_guard<std::mutex> lock(Mutex());
-    All().erase(this);
+    std::lock_guard<std::mutex> lock(mutex_);
+    all_.erase(this);
   }
 
   Table api() const { return api_; }
@@ -115,21 +115,15 @@ class Kernel {
 
   // What the sessions that are open were called with.
   static std::string Stats() {
-    std::lock_guard<std::mutex> lock(Mutex());
+    std::lock_guard<std::mutex> lock(mutex_);
     json::Array all;
-    for (Kernel* kernel : All()) all.push_back(kernel->artifact_.Stats());
+    for (Kernel* kernel : all_) all.push_back(kernel->artifact_.Stats());
     return std::string(json::Stringify(all));
   }
 
  private:
-  static std::mutex& Mutex() {
-    static std::mutex mutex;
-    return mutex;
-  }
-  static std::set<Kernel*>& All() {
-    static std::set<Kernel*> all;
-    return all;
-  }
+  static inline std::mutex mutex_;
+  static inline std::set<Kernel*> all_;  // those of the sessions that are open
 
   Table api_;
   collage::Artifact artifact_;
