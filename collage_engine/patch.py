@@ -120,8 +120,6 @@ def _listed() -> dict[str, Path]:
             loader = _loader()
             manifest = loader.manifest_of(folder)
             about = manifest["model"]
-            if "header" not in about:
-                raise ValueError("an earlier version wrote it: export it again")
             if any(value.name.endswith("]") for value in loader.values_of(manifest, "inputs")):
                 raise ValueError("it takes sequences of tensors, which sessions take otherwise")
         except ValueError as error:

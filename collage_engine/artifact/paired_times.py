@@ -14,6 +14,7 @@ import statistics
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -140,8 +141,8 @@ def timed_pair(
     rest_s = REST_S if any(manifest.get("threads", 1) > 1 for manifest in manifests) else 0.005
     rounds: tuple[list[float], list[float]] = ([], [])
     request = partial(ArtifactProcess.time_calls, seconds=ROUND_S, least=LEAST_CALLS)
-    workers = [artifact_process(manifest) for manifest in manifests]
-    try:
+    with ExitStack() as processes:
+        workers = [processes.enter_context(artifact_process(each)) for each in manifests]
         with ThreadPoolExecutor(2) as pool:
             opened, _ = pool.map(open_artifact, workers, folders)
         for _ in range(ROUNDS):
@@ -149,9 +150,6 @@ def timed_pair(
                 time.sleep(rest_s)
                 taken = workers[number].call(request, WORK_S)
                 rounds[number].append(statistics.median(taken))
-    finally:
-        for worker in workers:
-            worker.close()
     return opened, rounds
 
 

@@ -81,7 +81,10 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   const size_t count = static_cast<size_t>(got.numel());
   if (ffi::GetDataSize(got) != truth.size()) Fail(name + " has another size than the sample");
   const char* data = DataOf(got);
+  const size_t size = ffi::GetDataSize(1, type);
+  size_t differing = 0;
   for (size_t i = 0; i < count; ++i) {
+    differing += std::memcmp(data + i * size, truth.data() + i * size, size) != 0;
     const double y = Element(data, i, type);
     const double r = Element(truth.data(), i, type);
     if (!std::isfinite(r)) {
@@ -94,11 +97,6 @@ void Compare(const std::string& name, const ffi::Tensor& got, const std::string&
   // Of whole numbers the share counts that differs; those of 64 bits may where doubles do not.
   const bool boolean = type.code == kDLBool || (type.code == kDLUInt && type.bits == 1);
   if (!boolean && ((type.code != kDLInt && type.code != kDLUInt) || type.bits <= 8)) return;
-  const size_t size = ffi::GetDataSize(1, type);
-  size_t differing = 0;
-  for (size_t i = 0; i < count; ++i) {
-    differing += std::memcmp(data + i * size, truth.data() + i * size, size) != 0;
-  }
   if (differing == 0) return;
   *error = std::max(*error, 1.0);
   *scale = *error * static_cast<double>(count) / static_cast<double>(differing);
