@@ -197,9 +197,8 @@ class PlacementPrices:
     def verdicts(self, pins: tuple[Pin, ...]) -> tuple[PinVerdict, ...]:
         """Return what became of the pins, with what each costs.
 
-        The price of a pin is the latency of the shown placement less that of the best one that
-        keeps all other pins. Where the shown placement was made without the pins, the best one that
-        keeps them stands for it.
+        The price of a pin is the latency of the best placement that is known to keep all pins, less
+        that of the best one that keeps all others.
 
         Args:
             pins: The document's pins.
@@ -208,6 +207,9 @@ class PlacementPrices:
         verdicts = pin_verdicts(pins, search.answer)
         best = self._shown if not search.broken_by(self._shown) else search.best
         us = search.latency_us(best) if best is not None else None
+        timed = search.best_measured()
+        if timed is not None:  # a run may show a baseline that is tied with it
+            us = timed.us if us is None else min(us, timed.us)
         if us is None:
             return tuple(verdicts)
         for number, verdict in enumerate(verdicts):

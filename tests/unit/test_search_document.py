@@ -403,3 +403,15 @@ def test_the_price_of_a_pin_is_measured_against_measured():
     opened.runs = [run("r1", shown, alone)]
     found, _ = search_document(opened, RunSettings(), None, shown)
     assert found.verdicts[0].price_us == pytest.approx(41.5 - 27.1)
+
+
+def test_a_tie_is_no_price_of_a_pin():
+    """A run shows the simpler one of two that are tied; the faster one keeps the pin as well."""
+    exported, best = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(15.1), "tvm")
+    opened = document(exported, best, pins=[Pin(kind="never", nodes=(0,), toolchain="openvino")])
+    shown = placement(exported, measured_us=15.2)
+    made = run("r1", shown, tied=["collage"])
+    made.winner, made.rivals = "onednn", [placement(best, measured_us=15.1)]
+    opened.runs = [made]
+    found, _ = search_document(opened, RunSettings(), None, shown)
+    assert found.verdicts[0].price_us == 0.0
