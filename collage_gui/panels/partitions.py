@@ -138,18 +138,26 @@ class PartitionsPanel(QWidget):
             texts = [counted(len(placement.partitions), "partition")]
             if placement.measured_us is not None:
                 texts.append(latency_text(placement))
-            rest_us = outside_us(self._rows) if placement.layers else None
+            rest_us = outside_us(placement) if placement.layers else None
             if len(placement.partitions) == 1 and placement.measured_us is not None:
-                layers = counted(len(self._rows.partitions), "layer")
+                layers = counted(len(placement.layers), "layer") + self._without_row_text(placement)
                 texts.append(layers if rest_us is not None else "its layers were not timed")
             else:
                 texts.append(_expected_text(placement))
-            texts.append(f"{time_text(rest_us)} outside of them" if rest_us else "")
+            texts.append(f"{time_text(rest_us)} outside of partitions" if rest_us else "")
             self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
         self.columns.setVisible(shown is not None)
         self.table.setVisible(shown is not None)
         self._show_selection()
+
+    def _without_row_text(self, placement: Placement) -> str:
+        """Return ``, 0.270 µs in 1 without a node``: what :func:`by_layer` gives no row."""
+        inside = [layer for layer in placement.layers if layer.partition is not None]
+        inserted_us = [layer.us for layer in inside if not layer.operators]
+        if len(self._rows.partitions) == 1 or not inserted_us:
+            return ""
+        return f", {time_text(sum(inserted_us))} in {len(inserted_us)} without a node"
 
     def _show_selection(self) -> None:
         """Mark the partitions that the selection touches, without selecting in turn."""

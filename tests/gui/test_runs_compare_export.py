@@ -272,11 +272,32 @@ def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(
     )
     page.document.placement.show(dataclasses.replace(shown, placement=placement))
     assert [columns["Time"].value(row) for row in panel.model.rows] == timed
-    assert "2.50 µs outside of them" in panel.summary.text()
+    assert "2.50 µs outside of partitions" in panel.summary.text()
     measured, expected = panel.summary.text().split(" · ")[1:3]
     inside = sum(part.estimated_us for part in placement.partitions)
     assert measured == f"{time_text(placement.measured_us)} measured", "the answer comes first"
     assert expected.startswith(f"{time_text(placement.estimated_us)} expected: {time_text(inside)}")
+
+
+def test_partitions_and_the_timeline_count_the_same_layers(placed) -> None:
+    d, page = placed
+    document, shown = page.document, page.document.placement.shown
+    operators = (((0,), 2.0), ((1,), 3.0), ((), 0.25))  # the last one is the runtime's own
+    layers = tuple(
+        LayerTime(name="kernel", us=us, partition=0, operators=held) for held, us in operators
+    )
+    whole = msgspec.structs.replace(shown.placement.partitions[0], in_place_us=5.25)
+    placement = msgspec.structs.replace(
+        shown.placement, partitions=(whole,), layers=layers, measured_us=9.0, conversions=()
+    )
+    document.placement.show(dataclasses.replace(shown, placement=placement))
+    page.toggle_timeline()
+    d.until(lambda: page.panels.timeline.shown is not None)
+    for panel in (page.panels.partitions, page.panels.timeline):
+        for said in ("3 layers", "3.75 µs outside of partitions"):
+            assert said in panel.summary.text()
+    assert "0.250 µs in 1 without a node" in page.panels.partitions.summary.text()
+    assert page.panels.partitions.model.rowCount() == 2
 
 
 def test_exports_write_pictures_tables_report_and_artifact(placed, monkeypatch) -> None:
