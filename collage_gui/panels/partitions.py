@@ -136,15 +136,15 @@ class PartitionsPanel(QWidget):
         else:
             placement = shown.placement
             texts = [counted(len(placement.partitions), "partition")]
-            if placement.measured_us is not None:
-                texts.append(latency_text(placement))
             rest_us = outside_us(placement) if placement.layers else None
+            if placement.measured_us is not None:
+                rest = f", {time_text(rest_us)} of it outside of partitions" if rest_us else ""
+                texts.append(latency_text(placement) + rest)
             if len(placement.partitions) == 1 and placement.measured_us is not None:
                 layers = counted(len(placement.layers), "layer") + self._without_row_text(placement)
                 texts.append(layers if rest_us is not None else "its layers were not timed")
             else:
                 texts.append(_expected_text(placement))
-            texts.append(f"{time_text(rest_us)} outside of partitions" if rest_us else "")
             self.summary.setText(" · ".join(filter(None, texts)))
         self.filter.setVisible(shown is not None)
         self.columns.setVisible(shown is not None)
