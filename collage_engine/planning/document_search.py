@@ -194,6 +194,31 @@ class PlacementPrices:
                 prices.setdefault(str(candidate), price)
         return prices
 
+    @cached_property
+    def _pinned_us(self) -> float | None:
+        """Return the latency of the best placement that is known to keep all pins."""
+        search = self._found
+        best = self._shown if not search.broken_by(self._shown) else search.best
+        us = search.latency_us(best) if best is not None else None
+        timed = search.best_measured()
+        if timed is None:
+            return us
+        # A run may show a baseline that is tied with it.
+        return timed.us if us is None else min(us, timed.us)
+
+    @cached_property
+    def pins_us(self) -> float | None:
+        """Return what several pins cost together, in microseconds, by measured placements.
+
+        Two pins that rule out the same placement cost nothing each while the other one is kept.
+        None: it is not known, or there are not several pins.
+        """
+        pins = len(self._found.problem.pins)
+        free = self._found.best_measured(range(pins))
+        if pins < 2 or free is None or self._pinned_us is None:
+            return None
+        return self._pinned_us - free.us
+
     def verdicts(self, pins: tuple[Pin, ...]) -> tuple[PinVerdict, ...]:
         """Return what became of the pins, with what each costs.
 
@@ -203,13 +228,8 @@ class PlacementPrices:
         Args:
             pins: The document's pins.
         """
-        search = self._found
+        search, us = self._found, self._pinned_us
         verdicts = pin_verdicts(pins, search.answer)
-        best = self._shown if not search.broken_by(self._shown) else search.best
-        us = search.latency_us(best) if best is not None else None
-        timed = search.best_measured()
-        if timed is not None:  # a run may show a baseline that is tied with it
-            us = timed.us if us is None else min(us, timed.us)
         if us is None:
             return tuple(verdicts)
         for number, verdict in enumerate(verdicts):
@@ -298,6 +318,7 @@ def search_document(
         return SearchAnswer(
             placement=best,
             verdicts=prices.verdicts(search.inputs.pins),
+            pins_us=prices.pins_us,
             limits=answer.limit_verdicts,
             prices=prices.by_candidate,
         ), search

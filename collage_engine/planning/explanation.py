@@ -268,6 +268,10 @@ class _Explanation:
                 yield f"This placement was made without the pin {name}, which it does not keep."
             else:
                 yield f"The pin {name} puts it here: {verdict.reason}."
+        together_us = self._prices.pins_us or 0.0
+        if together_us >= LEAST_US and any(self._node in pin.nodes for pin in self._document.pins):
+            pins = counted(len(self._document.pins), "pin")
+            yield f"The {pins} together cost {time_text(together_us)}."
 
     def _of_the_run(self, shown: Placement) -> Iterator[str]:
         """Say why the run that made the shown placement exported a baseline, where it did."""

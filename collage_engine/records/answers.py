@@ -37,6 +37,8 @@ class SearchAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated, not confirmed."""
     infeasible: dict[str, Any] | None = None
     verdicts: tuple[PinVerdict, ...] = ()
+    pins_us: float | None = None
+    """What several pins cost together, in microseconds; None: not known."""
     limits: tuple[LimitVerdict, ...] = ()
     prices: dict[str, Price] = {}
     """By candidate id. Of the price of a measured candidate that is not here nothing is known."""

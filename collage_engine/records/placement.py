@@ -331,6 +331,8 @@ class Run(msgspec.Struct, kw_only=True):
     note: str = ""
     settings: dict[str, Any] = {}
     lower_bound_us: Figure | None = None
+    pins_us: float | None = None
+    """What several pins cost together, in microseconds; None: not known."""
     device: str = ""
     memory: MemoryUse | None = None
     unscheduled: Count | None = None

@@ -441,7 +441,8 @@ class Engine:
             opened.prices = answer.prices
         timed = run.placement is not None and run.placement.measured_us is not None
         if timed and [each.pin for each in run.pins] == [pin.written for pin in now.pins]:
-            run.pins = list(answer.verdicts)  # priced by what was measured, earlier runs included
+            # Priced by what was measured, earlier runs included.
+            run.pins, run.pins_us = list(answer.verdicts), answer.pins_us
 
     def run_cancel(self, opened: OpenDocument, request: p.RunCancel) -> None:
         """Stop a document's run at once, or with the best placement so far; ``done`` follows."""

@@ -78,7 +78,7 @@ _accuracy, _tuned = partial(Fact, "Accuracy"), partial(Fact, "Tuning")
 
 def run_facts(run: Run) -> list[Fact]:
     """Return a run's facts: machine, limits, pins, accuracy, memory, tuning, candidates."""
-    facts = [*limit_facts(run.limits), *pin_facts(run.pins), *accuracy_facts(run)]
+    facts = [*limit_facts(run.limits), *pin_facts(run.pins, run.pins_us), *accuracy_facts(run)]
     if run.measured_on:
         facts.insert(0, Fact("Farm", "placed on", run.measured_on))
     if run.memory is not None:
@@ -106,12 +106,20 @@ def limit_facts(limits: Iterable[LimitVerdict]) -> list[Fact]:
     ]
 
 
-def pin_facts(pins: Iterable[PinVerdict]) -> list[Fact]:
-    """Return one fact for each pin: whether it is honoured, and its price."""
-    return [
+def pin_facts(pins: Iterable[PinVerdict], together_us: float | None = None) -> list[Fact]:
+    """Return one fact for each pin, whether it is honoured and its price, and one for all of them.
+
+    Args:
+        pins: What became of the pins.
+        together_us: What they cost together; None: not known.
+    """
+    facts = [
         Fact("Pins", pin.pin, _verdict(pin.state, pin.price_us, pin.reason), pin.reason or "")
         for pin in pins
     ]
+    if together_us is not None:
+        facts.append(Fact("Pins", "all together", _price(together_us)))
+    return facts
 
 
 def placement_facts(placement: Placement) -> list[Fact]:
@@ -153,10 +161,15 @@ def changed_facts(
     return [(facts[key], old.get(key), new.get(key)) for key in keys]
 
 
+def _price(us: float) -> str:
+    """Return what a demand costs: ``+11 µs`` or ``at no cost``."""
+    return signed_time(us) if us else "at no cost"
+
+
 def _verdict(state: str, price_us: float | None, reason: str | None) -> str:
     """Return a verdict as text: ``honoured, +11 µs``; without a price, with its reason."""
     if state == "honoured" and price_us is not None:
-        return f"honoured, {signed_time(price_us) if price_us else 'at no cost'}"
+        return f"honoured, {_price(price_us)}"
     if not reason:
         return state
     return f"{state}, {reason}" if state == "honoured" else f"{state}: {reason}"

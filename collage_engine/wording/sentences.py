@@ -76,7 +76,7 @@ def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
     return f"{title_of(name)} ({texts})" if texts else title_of(name)
 
 
-HONOURED_ANYWAY = "as the best placement does anyway"
+HONOURED_ANYWAY = "as the best placement without it does anyway"
 NO_COMBINATION = "every node has candidates left, but no combination of them is a placement"
 UNDECIDED = (
     "the graph is too wide to find a placement in time, or to prove that there is none: pin some "

@@ -214,6 +214,7 @@ def test_a_users_placement_is_checked_before_anything_is_measured():
 
 RUN = run_record(
     pins=[PinVerdict(pin="conv*=onednn", state="honoured", price_us=2.0)],
+    pins_us=3.0,
     memory=MemoryUse(
         seen=MemorySeen(), weights_bytes=1024, artifact_bytes=5 << 20, library_bytes=4 << 20
     ),
@@ -235,13 +236,14 @@ def test_limits_that_cannot_be_kept_say_why() -> None:
 def test_two_runs_side_by_side() -> None:
     assert RUN.memory is not None
     other = msgspec.structs.replace(
-        RUN, pins=[], memory=msgspec.structs.replace(RUN.memory, weights_bytes=2048)
+        RUN, pins=[], pins_us=None, memory=msgspec.structs.replace(RUN.memory, weights_bytes=2048)
     )
     rows = {
         (fact.group, fact.name): (old, new)
         for fact, old, new in changed_facts(run_facts(other), run_facts(RUN))
     }
     assert rows["Pins", "conv*=onednn"] == (None, "honoured, +2.00 µs")
+    assert rows["Pins", "all together"] == (None, "+3.00 µs")
     assert rows["Memory", "the model's weights"] == ("2.00 KiB", "1.00 KiB")
     assert rows["Memory", "artifact"][0] == rows["Memory", "artifact"][1]
     groups = [group for group, _ in rows]

@@ -415,3 +415,25 @@ def test_a_tie_is_no_price_of_a_pin():
     opened.runs = [made]
     found, _ = search_document(opened, RunSettings(), None, shown)
     assert found.verdicts[0].price_us == 0.0
+
+
+def test_two_pins_that_rule_out_one_placement_have_a_price_together():
+    """Neither costs anything while the other is kept."""
+    ours, other = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(14.1), "tvm")
+    without_tvm = [
+        Pin(kind="never", nodes=(k,), toolchain="tvm", text=f"relu{k + 1}=!tvm") for k in (0, 1)
+    ]
+    opened = document(ours, other, pins=without_tvm)
+    alone = Baseline(name="tvm", kind="whole-model", measured_us=14.1, candidates=(other.id,))
+    shown = placement(ours, measured_us=15.2)
+    opened.runs = [run("r1", shown, alone)]
+    found, _ = search_document(opened, RunSettings(), None, shown)
+    assert [verdict.price_us for verdict in found.verdicts] == [0.0, 0.0]
+    assert found.pins_us == pytest.approx(1.1)
+    told, _ = explain_document(opened, 0)
+    assert told.words[:2] == (
+        "The pin relu1=!tvm puts it here: as the best placement without it does anyway.",
+        "The 2 pins together cost 1.10 µs.",
+    )
+    opened.pins = without_tvm[:1]
+    assert search_document(opened, RunSettings(), None, shown)[0].pins_us is None
