@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.wording.amounts import time_text
 from collage_gui.theme import UNIT, Theme
-from collage_gui.widgets import text_label
+from collage_gui.widgets import plain_tip, text_label
 
 NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
@@ -121,9 +121,9 @@ class BarChart(QStackedWidget):
         end = axis_end(self.bars)
         metrics = QFontMetricsF(self.theme.font(12))
         room = max(80.0, self.width() - self._label_bars(metrics) - UNIT)
-        # Where there is no room for all notes the numbers decide the scale, and each note takes
-        # what room its bar leaves.
-        texts = max(metrics.horizontalAdvance(bar.figures(end)) for bar in known_bars)
+        # Bars leave their notes room, but keep a quarter of it; a note that is cut then can be read
+        # in its tip.
+        texts = max(metrics.horizontalAdvance(bar.text(end)) for bar in known_bars)
         px = max(room / 4, room - texts - 3 * UNIT) / end
         self.plot.setXRange(0, room / px, padding=0)
         self.plot.setYRange(-0.5, len(self.bars) - 0.5, padding=0)
@@ -135,7 +135,7 @@ class BarChart(QStackedWidget):
             least_px = metrics.horizontalAdvance(f"{bar.figures(end)}…")
             cut = metrics.elidedText(bar.text(end), Qt.TextElideMode.ElideRight, left_px)
             text = cut if left_px > least_px or not bar.is_known else bar.figures(end)
-            self._write(text, begin, row, bar.strong)
+            self._write(text, bar.text(end), begin, row, bar.strong)
 
     def _new_plot(self) -> Any:
         import pyqtgraph as pg
@@ -187,11 +187,12 @@ class BarChart(QStackedWidget):
         for pen in (pg.mkPen(colours.panel, width=3), pg.mkPen(colours.text, width=1.4)):
             self.plot.addItem(pg.ErrorBarItem(**ends, beam=0.3, pen=pen))
 
-    def _write(self, text: str, x: float, y: int, strong: bool) -> None:
+    def _write(self, text: str, tip: str, x: float, y: int, strong: bool) -> None:
         import pyqtgraph as pg
 
         colour = self.theme.colours.text if strong else self.theme.colours.quiet
         item = pg.TextItem(text, color=colour, anchor=(0, 0.5))
         item.setFont(self.theme.font(12))
+        item.setToolTip(plain_tip(tip))
         item.setPos(x, y)
         self.plot.addItem(item)

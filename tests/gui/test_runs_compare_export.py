@@ -7,7 +7,7 @@ import shutil
 import xml.etree.ElementTree as ElementTree
 
 import msgspec
-from pyqtgraph import BarGraphItem
+from pyqtgraph import BarGraphItem, TextItem
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
@@ -221,6 +221,25 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     d.qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=QPoint(200, row // 2))
     d.qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=QPoint(200, 2 * row))
     assert chosen == ["run:1"], "a bar without a key is nothing to choose"
+
+
+def test_bars_leave_their_notes_room_and_a_cut_note_has_a_tip(drive) -> None:
+    d = drive()
+    chart = BarChart(d.theme, "chart", "Times", "None yet")
+    d.qtbot.addWidget(chart)
+    whole = "15.2 µs  tied with what is exported"
+    bars = [Bar("TVM only", 15.2, note="tied with what is exported"), Bar("Run 1", 15.1)]
+    texts = []
+    for width in (420, 280):
+        chart.resize(width, chart.height())
+        chart.show_bars(bars)
+        chart.show()
+        notes = [item for item in chart.plot.items() if isinstance(item, TextItem)]
+        (note,) = (item for item in notes if item.toPlainText().startswith("15.2"))
+        assert note.toolTip() == whole
+        texts.append(note.toPlainText())
+    assert texts[0] == whole
+    assert texts[1].endswith("…") and len(texts[1]) > len("15.2 µs  tie…")
 
 
 def test_any_run_or_baseline_is_the_reference_of_all_numbers(placed) -> None:
