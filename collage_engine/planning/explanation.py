@@ -28,6 +28,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.graph import GraphRecord, OperatorNumber
 from collage_engine.records.operators import NodeTitles
+from collage_engine.records.pin import pin_title
 from collage_engine.records.placement import Placement
 from collage_engine.search.problem import ProblemCandidate
 from collage_engine.store.document import Document
@@ -274,10 +275,18 @@ class _Explanation:
             yield f"The {pins} together cost {time_text(together_us)}."
 
     def _of_the_run(self, shown: Placement) -> Iterator[str]:
-        """Say why the run that made the shown placement exported a baseline, where it did."""
+        """Say which pins of its run are gone, and why that run exported a baseline, if it did."""
         run = next((run for run in self._document.runs[::-1] if run.placement is shown), None)
         if run is None or run.of_profile:
             return
+        now = {pin.written for pin in self._document.pins}
+        gone = [pin_title(verdict.pin) for verdict in run.pins if verdict.pin not in now]
+        if gone:
+            pins, them = ("the pin", "it") if len(gone) == 1 else ("the pins", "them")
+            yield (
+                f"{self._document.title(run)} was placed under {pins} {listed(gone)}; what follows "
+                f"compares without {them}, as the session is now."
+            )
         won = next((base for base in run.baselines if base.name == run.winner), None)
         if won is None:  # the search's best placement
             return

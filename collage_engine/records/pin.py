@@ -37,16 +37,8 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def title(self) -> str:
-        """Return the pin for a sentence: as it was written, but of many nodes the first one only.
-
-        For example ``conv1 and 4 more=onednn``.
-        """
-        text = self.written
-        names, equals, demand = text.rpartition("=")
-        several = self.onnx_nodes or names.split(",")
-        if "," not in names or len(several) <= NAMED:
-            return text
-        return f"{several[0]} and {len(several) - 1} more{equals}{demand}"
+        """Return the pin for a sentence; see ``pin_title``."""
+        return pin_title(self.written, self.onnx_nodes)
 
     def fault(self, operators: int) -> str | None:
         """Return why it does not fit a graph of so many operators; None: it does."""
@@ -60,6 +52,22 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         if self.kind == "device" and not self.device:
             return "a pin of kind 'device' names no device"
         return None
+
+
+def pin_title(text: str, onnx_nodes: tuple[str, ...] = ()) -> str:
+    """Return a pin for a sentence: as it was written, but of many nodes the first one only.
+
+    For example ``conv1 and 4 more=onednn``.
+
+    Args:
+        text: The pin as it was written.
+        onnx_nodes: The nodes it is on; none: the names in the text are counted.
+    """
+    names, equals, demand = text.rpartition("=")
+    several = onnx_nodes or names.split(",")
+    if "," not in names or len(several) <= NAMED:
+        return text
+    return f"{several[0]} and {len(several) - 1} more{equals}{demand}"
 
 
 def written_name(name: str) -> str:

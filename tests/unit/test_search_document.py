@@ -13,7 +13,7 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.records.candidate import CandidateRecord, Cost, Refusal
 from collage_engine.records.graph import ModelRecord
-from collage_engine.records.pin import Pin
+from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import (
     Baseline,
     Placement,
@@ -437,3 +437,22 @@ def test_two_pins_that_rule_out_one_placement_have_a_price_together():
     )
     opened.pins = without_tvm[:1]
     assert search_document(opened, RunSettings(), None, shown)[0].pins_us is None
+
+
+def test_an_earlier_run_is_explained_with_the_pins_that_it_was_made_under():
+    pinned, best = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(14.1), "tvm")
+    opened = document(pinned, best)
+    under = [PinVerdict(pin="relu1=!tvm", state="honoured", price_us=1.1)]
+    first, second = placement(pinned, measured_us=15.2), placement(best, measured_us=14.1)
+    opened.runs = [run("r1", first, pins=under), run("r2", second)]
+    told, _ = explain_document(opened, 0, None, first)
+    assert told.words[0] == (
+        "Run 1 was placed under the pin relu1=!tvm; what follows compares without it, as the "
+        "session is now."
+    )
+    told, _ = explain_document(opened, 0)
+    assert "pin" not in " ".join(told.words), "the newest run had none"
+    opened.pins = [Pin(kind="never", nodes=(0,), toolchain="tvm", text="relu1=!tvm")]
+    told, _ = explain_document(opened, 0, None, first)
+    assert told.words[0].startswith("The pin relu1=!tvm puts it here"), "it is kept now"
+    assert not any("was placed under" in text for text in told.words)
