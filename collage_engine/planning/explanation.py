@@ -347,7 +347,7 @@ class _Explanation:
             more, name = other_us - chosen.cost_us, self._toolchain(other.toolchain)
             text += f"; by itself {name} would take {_against(more, 'more')}"
             if more <= -LEAST_US:
-                text += f", but {self._why_not(str(other.id))}"
+                text += f", {self._why_not(str(other.id))}"
         gap_us = self._search.answer.gap_us
         if gap_us and self._search.placements[0].identity == self._identity:
             above = f"at most {time_text(gap_us)} above the best one"
@@ -355,15 +355,15 @@ class _Explanation:
         return f"{text}."
 
     def _why_not(self, other: str) -> str:
-        """Return why a candidate with a lower isolated cost was not chosen."""
+        """Return why a candidate with a lower isolated cost was not chosen, with a conjunction."""
         price = self._known.get(other)
         if price is None:
-            return "there was no time to find the best placement with it"
+            return "but there was no time to find the best placement with it"
         if price.us is None:
-            return "no placement contains it: a pin or its neighbours rule it out"
+            return "but no placement contains it: a pin or its neighbours rule it out"
         if price.at_least:
-            return f"the best placement with it takes at least {time_text(price.us)} longer"
-        which = "another" if price.us <= -LEAST_US else "the best"
+            return f"but the best placement with it takes at least {time_text(price.us)} longer"
+        which = "and another" if price.us <= -LEAST_US else "but the best"
         why = ", because of its transitions" if price.us >= LEAST_US else ""
         return f"{which} placement with it takes {_against(price.us)}{why}"
 

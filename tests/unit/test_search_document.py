@@ -450,6 +450,10 @@ def test_an_earlier_run_is_explained_with_the_pins_that_it_was_made_under():
         "Run 1 was placed under the pin relu1=!tvm; what follows compares without it, as the "
         "session is now."
     )
+    assert (
+        "by itself tvm would take 1.10 µs less, and another placement with it takes 1.10"
+        in (told.words[1])
+    )
     told, _ = explain_document(opened, 0)
     assert "pin" not in " ".join(told.words), "the newest run had none"
     opened.pins = [Pin(kind="never", nodes=(0,), toolchain="tvm", text="relu1=!tvm")]
