@@ -564,6 +564,17 @@ BUTTONS = {
 """The actions that belong to an answer, by id, with what their buttons are called there."""
 
 
+def _compare_refusal(document: Document) -> str:
+    """Say why no two placements can be compared now; empty where they can."""
+    if document.compared is not None:
+        return ""
+    if document.placement.shown is None:
+        return "There is no placement yet."
+    if document.comparison.is_itself():
+        return "What is shown is what it would be compared with: choose another after Against."
+    return "There is no other placement to compare with whose partitions are known."
+
+
 class AnswerLine(QFrame):
     """One line, which stands there before there is an answer: the graph must not move for it."""
 
@@ -582,6 +593,7 @@ class AnswerLine(QFrame):
             name: action_button(actions[name], title, f"{name}Answer", tool_button)
             for name, title in BUTTONS.items()
         }
+        self._compare_tip = actions["split"].toolTip()
         parts = ((self.text, 1), *self.buttons.values())
         lay_out(QHBoxLayout(self), *parts, edge=1)
         comparison = document.comparison
@@ -601,3 +613,4 @@ class AnswerLine(QFrame):
         unknown = "No placement is timed yet" if running else "Run to see how fast the model can be"
         self.text.setText(headline(self._document) or unknown)
         self.buttons[AGAIN].setVisible(not self._document.comparison.is_decided())
+        self.buttons["split"].setToolTip(_compare_refusal(self._document) or self._compare_tip)
