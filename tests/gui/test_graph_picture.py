@@ -265,12 +265,16 @@ def test_nodes_of_one_partition_have_the_times_of_its_layers_and_no_other(placed
         LayerTime(name="rest", us=6.0, gap_us=0.5, partition=0, operators=nodes[2:]),
         LayerTime(name="reorder", us=2.2, partition=0),
     )
-    placement = msgspec.structs.replace(placement, layers=timed)
+    whole = msgspec.structs.replace(whole, in_place_us=28.2)
+    placement = msgspec.structs.replace(placement, partitions=(whole,), layers=timed)
     page.document.placement.show(dataclasses.replace(shown, placement=placement))
     d.window.refresh()
     assert action.isEnabled()
     assert [column.value(row) for row in panel.model.rows] == [20.0, 6.0]
-    assert "2 layers" in panel.summary.text() and "3.70 µs outside" in panel.summary.text()
+    assert panel.summary.text().split(" · ")[1:] == [
+        "29.7 µs measured, 1.50 µs of it outside of partitions",
+        "3 layers, 2.20 µs in 1 without a node",
+    ]
     styles = [style for style in page.picture.drawn.styles if style.kind == "node"]
     assert {style.entry for style in styles} == {"over 30 % of the time", "10–30 %"}
     assert sorted(style.value for style in styles if style.value) == ["20.0 µs", "6.00 µs"]
