@@ -2,7 +2,9 @@
 
 Every case is a whole run of the command line on three operators, of which the toolchain ``evil``
 can run one and ONNX Runtime all: it must end with a placement, within its time.
-``COLLAGE_LONG_TESTS=1`` tries every way to misbehave at every place.
+``COLLAGE_LONG_TESTS=1`` tries every way to misbehave at every place. Probes that fail or hang are
+tried by ``unit/test_probe_memory.py``, candidates that are measured by themselves by
+``engine/test_timing_real_children.py``: a run measures none that was slow in a whole model.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ EVERY = [
 """Garbage is ``wrong`` where something is computed, and a reason where rules judge."""
 ASKED = ("import", "instances", "supports", "partition_spec", "rules")
 """Places at which it is asked about the model: it is left out for the whole run then."""
-IN_NO_PLACEMENT = ("probe", "build", "trial", *ASKED)
+IN_NO_PLACEMENT = ("build", "trial", *ASKED)
 """Places at which a toolchain that fails cannot be part of a placement."""
 FAILS = ("abort", "segfault", "exit", "hang")
 
@@ -56,9 +58,7 @@ def environment(tmp_path_factory) -> dict[str, str]:
 def test_a_toolchain_that_misbehaves_costs_itself_only(environment, tmp_path, mode, place):
     out, cache = tmp_path / "out", fresh_cache(tmp_path / "cache", constants=False)
     onnx.save(convolutions(), tmp_path / "model.onnx")
-    command = ["place", tmp_path / "model.onnx", "-o", out]
-    # What is asked for by name and is not there is an error of the user's.
-    command += ["--toolchains", "onnxruntime" if place == "probe" else "evil,onnxruntime"]
+    command = ["place", tmp_path / "model.onnx", "-o", out, "--toolchains", "evil,onnxruntime"]
     command += ["--budget", BUDGET, "--json", "--no-in-model", "--threads", "1"]
     if place in ASKED:  # elsewhere not, since it measures nothing where the whole model has a time
         command += ["--confirm", "quick"]

@@ -16,20 +16,17 @@ from onnx.reference import ReferenceEvaluator
 MODES = ("abort", "segfault", "exit", "hang", "slow", "memory", "wrong", "garbage")
 """``wrong`` raises, or computes something else; ``garbage`` is an answer that is none."""
 COMPUTING = {
-    "measure": "collage-measure",
     "transition": "collage-transit",
     "trial": "collage-trial",
 }
 """Places that are calls of what was compiled → how the name of their process begins."""
 PLACES = {
-    "probe": "",
     "import": "pipeline",
-    "instances": "",
+    "instances": "pipeline",
     "supports": "",
     "partition_spec": "",
     "rules": "pipeline",
     "libraries": "",
-    "compile": "collage-measure",
     "build": "collage-build",
     **COMPUTING,
 }

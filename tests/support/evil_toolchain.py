@@ -16,7 +16,6 @@ from collage_engine.records.toolchain import (
     Target,
     ToolchainAbout,
     ToolchainInstance,
-    ToolchainState,
 )
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.onnx_fed import OnnxSessionToolchain
@@ -45,9 +44,6 @@ class EvilToolchain(OnnxSessionToolchain):
     session = Path(__file__).with_name("evil_session.py")
     module = "onnx"
 
-    def probe(self) -> ToolchainState:
-        return None if misbehave("probe") else super().probe()
-
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         return None if misbehave("instances") else super().instances(target, precision)
 
@@ -66,8 +62,7 @@ class EvilToolchain(OnnxSessionToolchain):
         return Rule(spec.name, spec, contextlib.nullcontext)
 
     def compile(self, function: Function) -> Any:
-        garbage = [misbehave(place) for place in ("compile", "build")]
-        return None if any(garbage) else super().compile(function)
+        return None if misbehave("build") else super().compile(function)
 
     def runtime_libraries(self) -> Any:
         return None if misbehave("libraries") else super().runtime_libraries()
