@@ -248,6 +248,11 @@ def print_diagnosis(diagnosis: Diagnosis, states: Sequence[ToolchainState]) -> N
         gain = f" ({gain_text(diagnosis.placement_us, before)})" if before else ""
         placement = f"the placement: {time_text(diagnosis.placement_us)}{gain}"
         say(f"{title} {how}: {time_text(before)}; {placement}")
+        if diagnosis.alone_us and (diagnosis.layers_us or 0.0) > diagnosis.alone_us:
+            say(
+                f"{title} is slower while it is profiled: without that, the placement saves less "
+                "in a layer than the table says"
+            )
     for warning in diagnosis.warnings:
         say(warning, style="yellow")
 

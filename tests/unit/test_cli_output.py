@@ -35,7 +35,7 @@ from collage_engine.records.answers import Alternative, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.event import Log, Progress, Provisional, Stage
 from collage_engine.records.operators import NodeTitles
-from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.records.placement import Baseline, Diagnosis, Placement, Run
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.run.conformance import run as conformance
 from collage_engine.run.conformance.run import Finding
@@ -112,6 +112,23 @@ def test_a_run_is_printed_whole_into_a_pipe(capsys):
     assert "\x1b" not in said
     assert all(line == line.rstrip() for line in said.splitlines())
     assert "." not in said.splitlines(), "an empty sentence"
+
+
+def test_a_diagnosis_says_that_profiling_makes_layers_slower(capsys):
+    found = Diagnosis(
+        toolchain="onnxruntime",
+        run="r1",
+        layers_us=43.0,
+        measured_us=72.0,
+        nodes=(),
+        inserted=(),
+        alone_us=24.9,
+        placement_us=14.0,
+    )
+    output.print_diagnosis(found, ())
+    assert "is slower while it is profiled" in capsys.readouterr().out
+    output.print_diagnosis(msgspec.structs.replace(found, layers_us=24.0), ())
+    assert "is slower" not in capsys.readouterr().out
 
 
 def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
