@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.artifact.own_file import fastest
 from collage_engine.machine.folders import Scratch, resolve
 from collage_engine.records import protocol as p
+from collage_engine.records.event import Log
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import STOPPED_BUDGET_S, ShapeChoice, ShapeRow, Sharing
@@ -25,8 +25,6 @@ from collage_engine.service.engine import Engine
 from collage_engine.store.compare import shape_row
 from collage_engine.store.session_file import earlier_session
 from collage_engine.support.errors import CollageError, SessionError
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def place_shapes(
                 budget_s=max(STOPPED_BUDGET_S, share),
                 name=choice.text,
             )
-            _LOG.info("placing %s for %s", path, choice.text)
+            engine.tell(handle, Log(text=f"For {choice.text}:"))  # what is told next is of it
             with _in_sentences(choice), _saved_after_failure(engine, handles[0], session):
                 answers.set_pins(engine.document(handle), pins)
                 folder = None if out is None else str(folders[number])

@@ -113,7 +113,7 @@ class Engine:
                 opened.temporary.cleanup()
         self._scratch.close()
 
-    def _listener(self, document: str, event: Any) -> None:
+    def tell(self, document: str, event: Any) -> None:
         """Tell the listener of an event; its failures are logged."""
         if self._heard_by is None:
             return
@@ -149,7 +149,7 @@ class Engine:
         names = all_names()
 
         def on_child(name: str) -> None:
-            self._listener("", Probing(number=names.index(name) + 1, total=len(names)))
+            self.tell("", Probing(number=names.index(name) + 1, total=len(names)))
 
         return p.Toolchains(toolchains=tuple(probe_all(anew=request.anew, on_child=on_child)))
 
@@ -377,7 +377,7 @@ class Engine:
             done = Done(state="failed", reason=f"the engine failed: {error!r}")
         finally:
             opened.running = None
-        self._listener(opened.handle, done)
+        self.tell(opened.handle, done)
 
     def run(self, request: p.RunStart, pins: tuple[Pin, ...] | None = None) -> Run:
         """Do a whole run and return its document; it does not return before the run has ended.
@@ -401,7 +401,7 @@ class Engine:
                 opened.put_cost(event.candidate, event.cost)
             if isinstance(event, Provisional):
                 opened.provisional = event.run
-            self._listener(opened.handle, event)
+            self.tell(opened.handle, event)
 
         ticket = opened.running or Ticket()
         self._runs.add(ticket)
@@ -483,7 +483,7 @@ class Engine:
             raise UsageError("a run is under way and a second measurement would disturb it")
 
         job = replace(opened.job(request), settings=opened.document.settings)
-        tell = partial(self._listener, opened.handle)
+        tell = partial(self.tell, opened.handle)
         answer = self._pipeline.job(job, ticket=_TICKET.get(), on_event=tell)
         opened.put_measured(answer.candidates)
         return answer

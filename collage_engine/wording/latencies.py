@@ -162,10 +162,12 @@ SHAPE_NUMBERS = ("latency", "items per second", "against it")
 
 def shape_cells(row: ShapeRow) -> tuple[str, ...]:
     """Return the texts of a row, in the order of ``SHAPE_COLUMNS``."""
-    single = f"{row.best_single}, {time_text(row.best_single_us)}" if row.best_single else DASH
+    single = DASH
+    if row.best_single:
+        single = f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
     rate = DASH if row.items_per_s is None else significant(row.items_per_s)
     gain = gain_text(row.latency_us, row.best_single_us)
-    toolchains = ", ".join(row.toolchains) or DASH
+    toolchains = ", ".join(map(toolchain_title, row.toolchains)) or DASH
     return (row.choice.text, time_text(row.latency_us), rate, toolchains, single, gain)
 
 

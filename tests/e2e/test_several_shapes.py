@@ -57,6 +57,8 @@ def placed(folder) -> dict:
         cache=folder / "cache",
     )
     assert done.returncode == 0, done.stderr
+    assert [f"For batch={batch}:" in done.stderr.splitlines() for batch in BATCHES] == [True] * 3
+    assert ".collage-process-" not in done.stderr
     return json.loads(done.stdout)
 
 

@@ -346,7 +346,7 @@ class PlayedEngine(engine.Engine):
         if isinstance(request, p.ToolchainsList):
             states = (*recorded("small").toolchains, MISSING)
             for number in range(1, len(states) + 1):
-                self._listener("", Probing(number=number, total=len(states)))
+                self.tell("", Probing(number=number, total=len(states)))
             return p.Toolchains(toolchains=states)  # type: ignore[return-value]
         answer = super().request(request, ticket)
         if isinstance(answer, p.HelloAnswer):

@@ -316,8 +316,8 @@ def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
         "batch=4",
         "2.00 ms",
         "2,000",
-        "onednn, tvm",
-        "onednn, 2.50 ms",
+        f"{toolchain_title('onednn')}, {toolchain_title('tvm')}",
+        f"{toolchain_title('onednn')}, 2.50 ms",
         "−20.0 %",
     )
     sharing = Sharing(
