@@ -306,13 +306,13 @@ def split(page: DocumentWindow) -> None:
     page.split.toggle()
 
 
-@view.on_page("Outline", "O")
+@view.on_page("Outline", "O", checkable=True)
 def outline(page: DocumentWindow) -> None:
     """The operators as a list beside the graph."""
     page.toggle_outline()
 
 
-@view.on_page("Timeline", "T")
+@view.on_page("Timeline", "T", checkable=True)
 def timeline(page: DocumentWindow) -> None:
     """What each partition and layer takes, over time, below the graph."""
     page.toggle_timeline()

@@ -23,7 +23,7 @@ from collage_gui.document.pin_prices import (
 )
 from collage_gui.graph_view.view import GraphView
 from collage_gui.panels.tables import toolchain_icon
-from collage_gui.theme import LINE_LETTERS
+from collage_gui.theme import COLUMN_LETTERS
 from collage_gui.widgets import plain_tip
 
 
@@ -74,7 +74,7 @@ class PinMenu(QMenu):
         """Show the prices that are known now."""
         for price in pin_prices(self._document, self._toolchains):
             action, title = self._actions[price.toolchain], toolchain_title(price.toolchain)
-            text = elide(price.text, LINE_LETTERS)  # the tip has all of it
+            text = elide(price.text, COLUMN_LETTERS)  # the tip has all of it
             action.setText(f"{title}\t{text}" if text else title)
             action.setToolTip(plain_tip(price.text or title))
             action.setEnabled(not price.reason)

@@ -137,6 +137,8 @@ class Painting:
             self._jumps(visible)
             self._crossing_labels()
         self._rings()
+        if not self.far:
+            self._heads()
         for box in visible.tolist() if not self.far else ():
             if mark := marks.pinned.get(box):
                 self._badge(mark, self.picture.rectangles[box])
@@ -206,10 +208,13 @@ class Painting:
         pen.setCosmetic(far)
         painter.setPen(pen)
         painter.drawLines([line for border in touching for line in border.lines])
-        if not far:
-            self._fill(colour)
-            for border in touching:
-                painter.drawPolygon(border.head)
+
+    def _heads(self) -> None:
+        """Paint the heads of these arrows, above the ring of the box that they point at."""
+        self._fill(self.colours.text)
+        for crossing in self.picture.crossings:
+            if crossing.bounds.intersects(self.area):
+                self.painter.drawPolygon(crossing.head)
 
     def _crossing_labels(self) -> None:
         """Paints the bytes, conversion and cost of each transition beside its arrow."""

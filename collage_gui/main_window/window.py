@@ -132,9 +132,14 @@ class MainWindow(QMainWindow):
         page = self.documents.current
         document = page.document if page is not None else None
         self.action_set.refresh(document, page.picture.mode if page is not None else "")
-        collapsed = page is not None and page.picture.partitions_collapsed
-        self.action_set.by_id["collapse_partitions"].setChecked(collapsed)
-        self.action_set.by_id["split"].setChecked(page is not None and page.split.is_open)
+        checked = {
+            "collapse_partitions": page is not None and page.picture.partitions_collapsed,
+            "split": page is not None and page.split.is_open,
+            "outline": page is not None and not page.panels.outline.isHidden(),
+            "timeline": page is not None and not page.panels.timeline.isHidden(),
+        }
+        for name, is_on in checked.items():
+            self.action_set.by_id[name].setChecked(is_on)
         self.toolbar.show_page(page)
         self.selection_text.setText(selection_text(document))
 

@@ -130,7 +130,7 @@ class CandidatesPanel(QWidget):
                 Column(
                     "Price", self._price, "signed-time", ABOUT_PRICE, self._price_tip, optional=True
                 ),
-                Column("Status", self._status, width=90),
+                Column("Status", self._status, tip=self._status, width=110),
                 Column(
                     "Operators",
                     lambda r: d.operators.label_with_name(r.nodes),

@@ -36,11 +36,12 @@ class PinsPanel(QWidget):
                 Column(
                     "Demand",
                     lambda r: pin_demand(r[1]),
+                    tip=lambda r: pin_demand(r[1]),
                     toolchain=lambda r: r[1].toolchain,
-                    width=120,
+                    width=160,
                 ),
                 Column("Verdict", self._verdict, tip=self._why, width=150),
-                Column("Nodes", self._nodes, tip=self._names_tip, width=90, stretches=True),
+                Column("Nodes", self._nodes, tip=self._names_tip, width=70, stretches=True),
             ]
         )
         self.table = Table(self.model, "pinsTable", "Pins", theme)

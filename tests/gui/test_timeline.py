@@ -39,6 +39,7 @@ def profiled(drive):
     )
     page.document.placement.show(dataclasses.replace(shown, placement=placement))
     d.trigger("timeline")
+    assert d.window.action_set.by_id["timeline"].isChecked()
     panel = page.panels.timeline
     d.until(lambda: panel.plot is not None and panel.shown is not None)
     return d, page, panel
