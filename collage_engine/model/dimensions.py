@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import operator
 import shlex
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ Shapes = dict[str, tuple[int, ...]]
 NO_VERSION = 2**63 - 1
 """What ONNX Runtime's sessions say of a model that states no version: the largest int64."""
 
+IMAGE_SIZE = 224
+"""Pixels of an image's side in an example of sizes; chosen: most classifiers are trained at it."""
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -394,8 +396,10 @@ def _unknown_sizes(
             for missing in names.missing(dim.dim_param)
         )
     )
-    for name in open_names:
-        names.give(name, 1, "the example")
+    of_images = {d.dim_param for name in unknown for d in _open_axes_of_image(inputs[name])}
+    examples = {name: IMAGE_SIZE if name in of_images else 1 for name in open_names}
+    for name, size in examples.items():
+        names.give(name, size, "the example")
     said, options, nameless = [], [], False
     for name, sizes in unknown.items():
         if sizes is None:
@@ -412,15 +416,28 @@ def _unknown_sizes(
         nameless = nameless or any(
             s is None and not d.dim_param for d, s in zip(dims, sizes, strict=True)
         )
-        example = [1 if size is None else size for size in _sizes(inputs[name], names)]
+        named = _sizes(inputs[name], names)
+        first = len(named) - len(_open_axes_of_image(inputs[name]))
+        example = [
+            size if size is not None else IMAGE_SIZE if axis >= first else 1
+            for axis, size in enumerate(named)
+        ]
         options.append(_quoted_shape(name, tuple(example)))
     advice = " ".join(options)
     if open_names and not nameless:
-        advice += " or " + " ".join(f"--dim {shlex.quote(f'{name}=1')}" for name in open_names)
+        advice += " or " + " ".join(
+            f"--dim {shlex.quote(f'{name}={examples[name]}')}" for name in open_names
+        )
     return (
         f"{path} has inputs of unknown size ({'; '.join(said)}): give them, for example {advice}; "
         "`collage place` also takes them from --inputs"
     )
+
+
+def _open_axes_of_image(value: ValueInfoProto) -> Sequence[TensorShapeProto.Dimension]:
+    """Return the last two axes of four where the file leaves both open, else none."""
+    dims = value.type.tensor_type.shape.dim
+    return () if len(dims) != 4 or any(map(_known, dims[2:])) else dims[2:]
 
 
 def _quoted_shape(name: str, sizes: tuple[int, ...]) -> str:

@@ -95,6 +95,8 @@ def parse_model(data: bytes, path: str) -> ModelProto:
         raise ModelError(f"{path} is empty, not an ONNX file.")
     if data.startswith(b"version https://git-lfs"):
         raise ModelError(f"{path} is a Git LFS pointer, not the model: run 'git lfs pull'.")
+    if data.startswith(b"SQLite format 3\0"):
+        raise ModelError(f"{path} is a session, not the model: give the ONNX file.")
     try:
         model = onnx.load_model_from_string(data)
     except DecodeError:

@@ -192,6 +192,7 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         (["run", "gone"], 2, "gone is not a folder"),
         (["run", "full"], 1, "full: it has no manifest.json, so it is no artifact"),
         (["candidates", "text"], 1, "text is not an ONNX file"),
+        (["place", "S", "-o", "o"], 1, "is a session, not the model: give the ONNX file"),
         (["search", "gone.json"], 2, "gone.json"),
         (["search", "text"], 2, "JSON"),
         (["store", "import", "gone"], 1, "gone"),

@@ -305,8 +305,13 @@ def test_a_damaged_entry_is_no_reason_to_go_on_without_it(folder, placements, tm
         run(folder, "cnn", "path", *PATCHED, COLLAGE_PLACEMENTS=str(copy))
 
 
-@pytest.mark.parametrize("what", ["nothing", "no manifest"])
+@pytest.mark.parametrize("what", ["no folder", "nothing", "no manifest"])
 def test_a_wrong_placement_is_one_sentence(folder, placements, tmp_path, what):
+    if what == "no folder":
+        gone = tmp_path / "gone"
+        with pytest.raises(AssertionError, match=f"COLLAGE_PLACEMENTS: {gone}: there is no such"):
+            run(folder, "cnn", "path", *PATCHED, COLLAGE_PLACEMENTS=str(gone))
+        return
     if what == "no manifest":
         (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(AssertionError, match=f"COLLAGE_PLACEMENTS: {tmp_path}: .*manifest.json"):

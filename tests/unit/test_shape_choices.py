@@ -185,6 +185,16 @@ def test_the_advice_can_be_given_as_it_stands() -> None:
     assert found == dict(map(shape, by_shape)) == {"x": (1, 3, 1, 4), "it's": (1, 1), "sum": (2,)}
 
 
+def test_open_sides_of_an_image_have_the_size_of_one_in_the_advice() -> None:
+    net = Net("odd", opset=17)
+    net.output(net.op("Neg", net.input("x", ["batch", 3, "height", "width"])))
+    with pytest.raises(ModelError) as refusal:
+        set_shapes(net.model(), {}, "m.onnx")
+    by_shape, by_dim = advised(str(refusal.value))
+    assert by_shape == ["x=1,3,224,224"]
+    assert by_dim == ["batch=1", "height=224", "width=224"]
+
+
 @pytest.mark.parametrize("name", ["batch-size", "seq/2", "f(seq)", "seq + gap", "2**seq", "a b"])
 def test_names_that_only_look_like_computations_are_names(name: str) -> None:
     net = Net("odd", opset=17)
@@ -209,7 +219,7 @@ def test_names_that_tell_no_size_from_another_name_nothing(name: str) -> None:
     ):
         input_shapes(model, {name: 4}, {}, "m.onnx")
     with pytest.raises(
-        ModelError, match=r"'x' is \[batch, 3, \?, \?\].*--shape x=1,3,1,1"
+        ModelError, match=r"'x' is \[batch, 3, \?, \?\].*--shape x=1,3,224,224"
     ) as refusal:
         set_shapes(model, {}, "m.onnx")
     assert "--dim" not in str(refusal.value)

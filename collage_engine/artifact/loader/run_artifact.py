@@ -110,6 +110,8 @@ def manifest_of(folder: str | Path) -> dict[str, Any]:
         Damaged: There is none, or it is no manifest of this version.
     """
     path = Path(folder) / MANIFEST
+    if not path.parent.is_dir():
+        raise Damaged("there is no such folder")
     if not path.is_file():
         raise Damaged(f"it has no {MANIFEST}, so it is no artifact")
     try:
