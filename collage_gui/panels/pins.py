@@ -38,7 +38,7 @@ class PinsPanel(QWidget):
                     lambda r: pin_demand(r[1]),
                     tip=lambda r: pin_demand(r[1]),
                     toolchain=lambda r: r[1].toolchain,
-                    width=160,
+                    width=165,
                 ),
                 Column("Verdict", self._verdict, tip=self._why, width=150),
                 Column("Nodes", self._nodes, tip=self._names_tip, width=70, stretches=True),
