@@ -392,6 +392,8 @@ class _Explanation:
         name = "Another placement" if less else "The second-best placement"
         takes = "is expected to take" if less and second.measured_us is None else "takes"
         if not any(self._node in c.nodes for c in come):
+            if len(come) > 1:
+                has = counted(len(come), "other partition")
             has = f"the same at {self._names[self._node]}; elsewhere it has {has}"
         return f"{name} has {has} and {takes} {_against(more)}."
 
