@@ -392,12 +392,6 @@ def _add_search_command(commands: Commands) -> None:
         help=f"time for the answer, which has a gap where that is short (default: {ANSWER_S:g}s)",
     )
     search.add_argument("--k-best", type=positive, metavar="N", help="list the N best placements")
-    search.add_argument(
-        "--check",
-        metavar="PLACEMENT",
-        help="say whether this JSON file (an answer, or a list of candidates; - is standard input) "
-        "is a placement within pins and limits, and what it costs",
-    )
     _add_json(search, "search")
 
 

@@ -7,24 +7,18 @@ import sys
 from typing import Any
 
 from collage_engine.cli.output import print_json
-from collage_engine.cli.screen import ERR, MOST_ROWS, say
-from collage_engine.search.check import CoverCheck
-from collage_engine.search.problem_json import main_check, main_search
-from collage_engine.support.errors import UsageError, truncated
+from collage_engine.cli.screen import ERR, say
+from collage_engine.search.problem_json import main_search
+from collage_engine.support.errors import UsageError
 from collage_engine.support.files import LARGEST_TEXT, read_file
-from collage_engine.support.text import counted
 
 STANDARD_INPUT = "-"
 
 
 def search(options: argparse.Namespace) -> int:
-    """Answer a problem, or check a cover of it; returns the exit status."""
-    if options.check == options.problem == STANDARD_INPUT:
-        raise UsageError("the problem and the placement cannot both come from standard input")
+    """Answer a problem; returns the exit status."""
     text = _read(options.problem)
     try:
-        if options.check is not None:
-            return _print_check(main_check(text, _read(options.check)), options.json)
         with ERR.status(f"searching, at most about {options.time_limit:g} s (--time-limit)"):
             answer = main_search(text, time_limit_s=options.time_limit, ranked=options.k_best)
     except UsageError as error:
@@ -69,22 +63,3 @@ def _print_answer(answer: dict[str, Any]) -> None:
     for rank, ranked in enumerate(answer.get("ranked_covers", ()), start=1):
         names = ", ".join(map(str, ranked["cover"]))
         say(f"{rank}. {ranked['cost_us']} µs, {ranked['regret_us']} µs more: {names}")
-
-
-def _print_check(verdict: CoverCheck, as_json: bool) -> int:
-    """Print what is wrong with a placement; the exit status is 1 where anything is."""
-    if as_json:
-        print_json(verdict)
-    elif verdict.valid:
-        say(
-            f"This is a placement that keeps to all pins and limits. It costs {verdict.cost_us} µs."
-        )
-    else:
-        say(f"This is no placement as asked for: {counted(len(verdict.faults), 'fault')}.")
-        for fault in verdict.faults[:MOST_ROWS]:
-            say(truncated(fault))
-        if len(verdict.faults) > MOST_ROWS:
-            say(f"and {counted(len(verdict.faults) - MOST_ROWS, 'more fault')} (--json lists all)")
-        if verdict.cost_us is not None:
-            say(f"Its cost is {verdict.cost_us} µs.")
-    return 0 if verdict.valid else 1

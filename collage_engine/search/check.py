@@ -11,8 +11,6 @@ import math
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from collage_engine.search.limits import violated_limits
 from collage_engine.search.problem import PLAIN, breaks
 
@@ -22,53 +20,6 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import CandidateId, Problem, ProblemCandidate
 
 
-class CoverCheck(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether some candidates are a cover of a problem under its pins and limits."""
-
-    valid: bool
-    """Whether it is a cover that keeps to all pins and limits: no fault was found."""
-    cost_us: float | None
-    """The cost of the cover; None where it is none."""
-    faults: tuple[str, ...]
-    """What is wrong, each fault in a sentence."""
-
-
-def examine_cover(problem: Problem, cover: Sequence[CandidateId]) -> CoverCheck:
-    """Find out everything that is wrong with a cover, and what it costs.
-
-    Args:
-        problem: The problem.
-        cover: Ids of the cover's candidates, in any order.
-    """
-    chosen, unknown = _chosen(problem, cover)
-    owner, twice = _owners(chosen)
-    missing = [
-        f"node {node.id} is in no candidate of the placement"
-        for node in problem.nodes
-        if node.id not in owner
-    ]
-    pins = [
-        f"candidate {candidate.id} breaks pin {index}"
-        for index, pin in enumerate(problem.pins)
-        for candidate in chosen
-        if breaks(candidate, pin, set(pin.nodes))
-    ]
-    cycle = _cycle(problem, owner, len(chosen))
-    faults = [*unknown, *twice, *missing, *pins, *broken_limits(problem, chosen)]
-    if cycle is not None:
-        names = ", ".join(str(chosen[part].id) for part in cycle)
-        faults.append(f"candidates {names} wait for each other")
-    cost = _cost(problem, chosen, owner) if not (unknown or twice or missing) else None
-    if isinstance(cost, str):
-        faults.append(cost)
-        cost = None
-    return CoverCheck(
-        valid=not faults,
-        cost_us=cost if cycle is None else None,
-        faults=tuple(faults),
-    )
-
-
 def check_cover(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
     """Return a cover's cost in microseconds, or the sentence that says why it is none.
 
@@ -76,45 +27,35 @@ def check_cover(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
         problem: The problem.
         cover: Ids of the cover's candidates, in any order.
     """
-    examined = examine_cover(problem, cover)
-    if examined.faults:
-        return examined.faults[0]
-    assert examined.cost_us is not None
-    return examined.cost_us
-
-
-def _chosen(
-    problem: Problem, cover: Sequence[CandidateId]
-) -> tuple[list[ProblemCandidate], list[str]]:
-    """Return the candidates of a cover, and in words which of its ids are of none."""
     by_name = {str(c.id): c for c in problem.candidates}
     chosen: list[ProblemCandidate] = []
-    faults = []
-    for name in cover:
+    owner: dict[int, int] = {}
+    for part, name in enumerate(cover):
         candidate = by_name.get(str(name))
         if candidate is None:
-            faults.append(f"there is no candidate {name}")
-        elif candidate.state != "measured" or candidate.cost_us is None:
-            faults.append(f"candidate {name} is {candidate.state}, so it cannot be chosen")
-        else:
-            chosen.append(candidate)
-    return chosen, faults
-
-
-def _owners(chosen: Sequence[ProblemCandidate]) -> tuple[dict[int, int], list[str]]:
-    """Return the place of the candidate that holds each node, and which nodes are in two."""
-    owner: dict[int, int] = {}
-    faults = []
-    for part, candidate in enumerate(chosen):
+            return f"there is no candidate {name}"
+        if candidate.state != "measured" or candidate.cost_us is None:
+            return f"candidate {name} is {candidate.state}, so it cannot be chosen"
         for held in candidate.nodes:
             if held in owner:
-                other = chosen[owner[held]].id
-                faults.append(
-                    f"node {held} is in candidate {other} and in candidate {candidate.id}"
+                return (
+                    f"node {held} is in candidate {chosen[owner[held]].id} and in candidate {name}"
                 )
-            else:
-                owner[held] = part
-    return owner, faults
+        owner.update(dict.fromkeys(candidate.nodes, part))
+        chosen.append(candidate)
+    for node in problem.nodes:
+        if node.id not in owner:
+            return f"node {node.id} is in no candidate of the placement"
+    for index, pin in enumerate(problem.pins):
+        for candidate in chosen:
+            if breaks(candidate, pin, set(pin.nodes)):
+                return f"candidate {candidate.id} breaks pin {index}"
+    for fault in broken_limits(problem, chosen):
+        return fault
+    cycle = _cycle(problem, owner, len(chosen))
+    if cycle is not None:
+        return f"candidates {', '.join(str(chosen[part].id) for part in cycle)} wait for each other"
+    return _cost(problem, chosen, owner)
 
 
 def broken_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
@@ -130,11 +71,9 @@ def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | N
     """Return partitions that wait for each other in a circle; None if some order can run all."""
     needs: dict[int, set[int]] = {part: set() for part in range(parts)}
     for node in problem.nodes:
-        taker = owner.get(node.id)
-        for producer in node.inputs:
-            giver = owner.get(producer)
-            if taker is not None and giver is not None and giver != taker:
-                needs[taker].add(giver)
+        taker = owner[node.id]
+        needs[taker].update(owner[producer] for producer in node.inputs)
+        needs[taker].discard(taker)
     try:
         TopologicalSorter(needs).prepare()
     except CycleError as error:

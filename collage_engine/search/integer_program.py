@@ -45,12 +45,8 @@ if TYPE_CHECKING:
     from collage_engine.search.weights import Weights
 
     Floats = NDArray[np.float64]
-    Ranked = tuple[int, list[int]]
-    """The cost of a cover, and its candidates."""
     _Row = tuple[float, list[int], list[float]]
     """The least sum of a row, which is 1 or none, its columns and their factors."""
-    Cut = tuple[tuple[int, ...], int]
-    """Columns, and how many of them a cover may hold at most."""
 
 TRUSTED_DIGITS = 1e-6
 """Share of a bound of HiGHS within which it is not trusted: its tolerances on feasibility and
@@ -105,8 +101,6 @@ class IntegerProgram:
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
-        self._ranked: list[Ranked] = []
-        """The best covers, where several were asked for: each of them is cut off."""
         self._stop = False
         """Whether HiGHS is to stop what it does."""
         self._highs = self._model()
@@ -217,41 +211,14 @@ class IntegerProgram:
         solution = Solution()
         if not all(self.holding):
             return solution
-        self._take(solution, self._cover_of_singles())
+        self._take_singles(solution)
         if regrets:
             self._bound_candidates(solution, deadline)
         solution.decided = self._branch(solution, deadline) or solution.cost is not None
         if solution.cost is not None:
             solution.cover = runnable_order(self.space, solution.cover)
             solution.lower_bound = min(solution.lower_bound, solution.cost)
-            if solution.optimal:
-                self._ranked.append((solution.cost, solution.cover))
-                solution.ranked_covers = self.ranked_covers
         return solution
-
-    def ranked_covers(self, k: int, deadline: float) -> list[Ranked]:
-        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
-
-        Call it after :meth:`solve` has proved the best one. Each one found is cut off and the
-        program is solved again.
-
-        Args:
-            k: How many covers are wanted.
-            deadline: When to end, in :func:`time.monotonic` seconds.
-
-        Returns:
-            Per cover its cost and its candidates, in an order in which they can run.
-        """
-        covers = self._ranked
-        while len(covers) < k:
-            columns = tuple(sorted(self.column[c] for c in covers[-1][1]))
-            self._add_cuts([(columns, len(columns) - 1)])
-            following = Solution()
-            self._branch(following, deadline)
-            if following.cost is None or following.lower_bound < following.cost:
-                break  # there is none, or another one may come before it
-            covers.append((following.cost, runnable_order(self.space, following.cover)))
-        return covers[:k]
 
     def _bound_candidates(self, solution: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
@@ -305,8 +272,8 @@ class IntegerProgram:
                     # HiGHS's bound meets the cover up to its tolerances.
                     solution.lower_bound = max(solution.lower_bound, solution.cost)
                 return False
-            self._take(solution, self._without_cycles(cover))
-            self._add_cuts([self._cut_off(cycle) for cycle in cycles])
+            for cycle in cycles:
+                self._cut_off(cycle)
         return False
 
     def _run(self, deadline: float) -> Any:
@@ -342,72 +309,40 @@ class IntegerProgram:
         """Convert a bound of the objective to an internal amount, as far as it is trusted."""
         return int((amount - TRUSTED_DIGITS * max(1.0, abs(amount))) * self.unit)
 
-    def _take(self, solution: Solution, cover: list[int] | None) -> None:
-        """Keep a cover if it costs less than the one known and is none of the ranked ones."""
-        if cover is None or any(set(cover) == set(ranked) for _, ranked in self._ranked):
-            return
+    def _take(self, solution: Solution, cover: list[int]) -> None:
+        """Keep a cover if it costs less than the one known."""
         cost = cover_cost(self.space, self.weights, cover)
         if cost is not None and (solution.cost is None or cost < solution.cost):
             solution.cost, solution.cover = cost, cover
 
-    def _cover_of_singles(self) -> list[int] | None:
-        """Return the cheapest candidates of single nodes; None where a node has none."""
-        cover = [self._cheapest_single(position) for position in range(self.space.count)]
-        return None if None in cover else [c for c in cover if c is not None]
+    def _take_singles(self, solution: Solution) -> None:
+        """Begin with the cheapest candidates of single nodes, where every node has one."""
+        cover = []
+        for sets in self.holding:
+            columns = (c for s in sets if len(self.members[s]) == 1 for c in self.columns_of_set[s])
+            singles = [self.candidates[column] for column in columns]
+            if not singles:
+                return
+            cover.append(min(singles, key=self.weights.cost.__getitem__))
+        self._take(solution, cover)
 
     # -- cycles ------------------------------------------------------------------------------
 
-    def _add_cuts(self, cuts: Iterable[Cut]) -> None:
-        """Add cuts to the program."""
-        for columns, most in cuts:
-            index, ones = np.array(columns, dtype=np.int32), np.ones(len(columns))
-            self._highs.addRow(-np.inf, float(most), len(columns), index, ones)
-
-    def _without_cycles(self, cover: list[int]) -> list[int] | None:
-        """Return the cover with all partitions on cycles split into single nodes.
-
-        None where a partition on a cycle has a node without a candidate of its own.
-        """
-        while cycles := cycles_of(self.space, cover):
-            entered = {position for cycle in cycles for position, _ in cycle}
-            split = [c for c in cover if not entered.isdisjoint(self.space.node_set_of[c].members)]
-            parts = [
-                self._cheapest_single(member)
-                for c in split
-                for member in self.space.node_set_of[c].members
-            ]
-            cover = [c for c in cover if c not in split] + [
-                part for part in parts if part is not None
-            ]
-            if None in parts:
-                return None
-        return cover
-
-    def _cheapest_single(self, position: int) -> int | None:
-        """Return the cheapest candidate that holds only this node; None where there is none."""
-        columns = [
-            column
-            for s in self.holding[position]
-            if len(self.members[s]) == 1
-            for column in self.columns_of_set[s]
-        ]
-        candidates = [self.candidates[column] for column in columns]
-        return min(candidates, key=self.weights.cost.__getitem__, default=None)
-
-    def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> Cut:
-        """Return the cut that forbids a cycle.
+    def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> None:
+        """Add the cut that forbids a cycle.
 
         Args:
             cycle: For each partition the node where it is entered and the one where it is left.
         """
         nodes = {node for ends in cycle for node in ends}
-        columns = []
+        columns: list[int] = []
         for entered, left in cycle:
             others = nodes - {entered, left}
             for s in self.holding[entered]:
                 if left in self.members[s] and others.isdisjoint(self.members[s]):
                     columns += self.columns_of_set[s]
-        return tuple(sorted(columns)), len(cycle) - 1
+        index, ones = np.array(sorted(columns), dtype=np.int32), np.ones(len(columns))
+        self._highs.addRow(-np.inf, len(cycle) - 1.0, len(columns), index, ones)
 
 
 def _silent_highs() -> Any:

@@ -12,10 +12,8 @@ from typing import Any
 import msgspec
 
 from collage_engine.search.api import Search, k_best, solve
-from collage_engine.search.check import CoverCheck, examine_cover
 from collage_engine.search.problem import (
     Answer,
-    CandidateId,
     Problem,
     ProblemCandidate,
     ProblemPin,
@@ -32,7 +30,10 @@ def read_problem(text: str | bytes) -> Problem:
     Raises:
         UsageError: It is malformed; the sentence says what is wrong, and where.
     """
-    problem: Problem = read_json(text, Problem, whole="the problem")
+    try:
+        problem: Problem = decode(text, Problem)
+    except msgspec.DecodeError as error:
+        raise UsageError(f"the problem: {error}") from error
     positions = _check_nodes(problem)
     _check_known("outputs", problem.outputs, positions)
     _check_candidates(problem, positions)
@@ -41,23 +42,6 @@ def read_problem(text: str | bytes) -> Problem:
     for index, pin in enumerate(problem.pins):
         _check_pin(pin, f"pins[{index}]", positions)
     return problem
-
-
-def read_json(text: str | bytes, kind: Any, *, whole: str) -> Any:
-    """Decode JSON as a value of a type, or say what is wrong with it.
-
-    Args:
-        text: The JSON document.
-        kind: The type.
-        whole: What the document is called in a sentence.
-
-    Raises:
-        UsageError: It is malformed; the sentence says what is wrong, and where.
-    """
-    try:
-        return decode(text, kind)
-    except msgspec.DecodeError as error:
-        raise UsageError(f"{whole}: {error}") from error
 
 
 def problem_from(data: object) -> Problem:
@@ -190,12 +174,6 @@ class AnswerDocument(Answer, frozen=True, kw_only=True):
     """The k best covers, where they were asked for."""
 
 
-class CoverDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A cover in a file: an answer of ``collage search --json`` is one."""
-
-    cover: tuple[CandidateId, ...]
-
-
 def main_search(
     text: str | bytes, *, time_limit_s: float | None = None, ranked: int | None = None
 ) -> dict[str, Any]:
@@ -219,20 +197,5 @@ def main_search(
     return document
 
 
-def main_check(text: str | bytes, cover: str | bytes) -> CoverCheck:
-    """Return whether a cover given as JSON text is one of a problem given as JSON text.
-
-    Args:
-        text: The problem.
-        cover: A list of the ids of candidates, or an object whose ``cover`` is one.
-
-    Raises:
-        UsageError: One of them is malformed; the sentence says where (exit status 2).
-    """
-    problem = read_problem(text)
-    named = read_json(cover, tuple[CandidateId, ...] | CoverDocument, whole="the placement")
-    return examine_cover(problem, named.cover if isinstance(named, CoverDocument) else named)
-
-
-DOCUMENTS = {"problem": Problem, "answer": AnswerDocument, "check": CoverCheck}
+DOCUMENTS = {"problem": Problem, "answer": AnswerDocument}
 """The types of what ``collage search`` reads and prints."""

@@ -8,7 +8,7 @@ Eppstein's k shortest paths).
 
 from __future__ import annotations
 
-import time
+import math
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
@@ -35,8 +35,7 @@ class RankedCover(msgspec.Struct, frozen=True, kw_only=True):
 def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[RankedCover]:
     """Return the k least-cost distinct covers under the pins, the best first.
 
-    Where the state space is too large for exact search there may be fewer: those that are proved to
-    be the best ones, or only the best cover found.
+    Where the state space is too large for exact search there is only the best cover found.
 
     Args:
         search: A search of the problem.
@@ -45,7 +44,7 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
     """
     pins, solver, sets = list(pins), search.solver, search.runtime_sets
     known: dict[frozenset[int], tuple[int, list[int]]] = {}
-    cutoff: int | None = None  # what costs more is not proved to be among the best
+    cutoff = math.inf  # what costs more is not proved to be among the best
     for mask in [None] if sets is None else sets.maximal:
         excluded = () if sets is None or mask is None else sets.excluded(mask)
         solution = solver.solve(search.allowed(pins, excluded), regrets=False)
@@ -55,25 +54,17 @@ def best_covers(search: Search, pins: Iterable[ProblemPin], k: int) -> list[Rank
         if solution.labels is not None:
             covers = enumerate_covers(solution.labels, k)
         else:
-            if solution.ranked_covers is not None:
-                covers = solution.ranked_covers(k, time.monotonic() + solver.time_limit_s)
-            # HiGHS may list two of equal cost in either order, so the last one need not cost most.
-            most = max(cost for cost, _ in covers)
-            cutoff = most if cutoff is None else min(cutoff, most)
+            cutoff = min(cutoff, solution.cost)
         for cost, cover in covers:
             known.setdefault(frozenset(cover), (cost, cover))
     ranked = sorted(known.values(), key=itemgetter(0))
-    return [
-        _ranked(search, cost, cover, ranked[0][0])
-        for cost, cover in ranked[:k]
-        if cutoff is None or cost <= max(cutoff, ranked[0][0])
-    ]
-
-
-def _ranked(search: Search, cost: int, cover: list[int], least: int) -> RankedCover:
     candidates = search.problem.candidates
-    return RankedCover(
-        cover=tuple(candidates[c].id for c in cover),
-        cost_us=search.to_us(cost),
-        regret_us=search.difference_us(cost, least),
-    )
+    return [
+        RankedCover(
+            cover=tuple(candidates[c].id for c in cover),
+            cost_us=search.to_us(cost),
+            regret_us=search.difference_us(cost, ranked[0][0]),
+        )
+        for cost, cover in ranked[:k]
+        if cost <= cutoff
+    ]
