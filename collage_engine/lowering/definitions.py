@@ -10,12 +10,12 @@ others that are exact, or are computed in float64:
   convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which up to
   four of them over digits to the base 16 do for up to 65,536 products for each value.
 - Normalisations, Softmax and Sigmoid are computed in float64.
-- Sums of whole numbers of 64 bits are made of sums that float64 holds, and a Gemm of whole numbers
-  is a MatMul.
 - A maximum over values of which one is NaN is NaN.
 
-Results keep their names and element types. The logarithm of a Softmax or Sigmoid is one function,
-as in the cleaned model (``model/onnx_expand.py``): it has a value where these are 0.
+What runtimes have of their own (``com.microsoft``) no standard defines: there it is their kernels
+that say what is true. Results keep their names and element types. The logarithm of a Softmax or
+Sigmoid is one function, as in the cleaned model (``model/onnx_expand.py``): it has a value where
+these are 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-WHOLE = (TensorProto.INT32, TensorProto.INT64, TensorProto.UINT32, TensorProto.UINT64)
 RANGES: dict[int, tuple[float, float]] = {
     TensorProto.UINT8: (0.0, 255.0),
     TensorProto.INT8: (-128.0, 127.0),
@@ -51,7 +50,6 @@ RANGES: dict[int, tuple[float, float]] = {
 ROUNDS = 1.5 * 2.0**52
 """Added to a float64 below 2^51 and subtracted again it rounds to the nearest whole number, halves
 to even; Round is no operator of opset 10."""
-MICROSOFT = "com.microsoft"
 
 LARGEST = 255
 """Largest size of an 8-bit number less its zero point."""
@@ -83,11 +81,11 @@ def by_definition(model: ModelProto) -> ModelProto:
 def is_affected(model: ModelProto) -> bool:
     """Tell whether a model holds a node that ``by_definition`` may write by others."""
     nodes = [*model.graph.node, *(node for f in model.functions for node in f.node)]
-    return any(_key(node) in _DEFINITIONS for node in with_branches(nodes))
+    return any(map(_definition_of, with_branches(nodes)))
 
 
-def _key(node: NodeProto) -> tuple[str, str]:
-    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
+def _definition_of(node: NodeProto) -> Callable[[_Writer], bool] | None:
+    return _DEFINITIONS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
 
 
 def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
@@ -97,7 +95,7 @@ def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _rewrite(attribute.g, types, opset)
-        define = _DEFINITIONS.get(_key(node))
+        define = _definition_of(node)
         writer = _Writer(node, types, makers, opset)
         if define is None or not define(writer):
             nodes.append(node)
@@ -247,82 +245,6 @@ def _quantised_matrix_product(w: _Writer) -> bool:
     return w.quantised(steps, zero, w.node.output[0])
 
 
-def _product_as_float(w: _Writer) -> bool:
-    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(index) for index in range(7))
-    return _dequantised_product(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
-
-
-def _product_of_floats(w: _Writer) -> bool:
-    a, b, b_scale, b_zero, bias = (w.input(index) for index in range(5))
-    names = [f"{w.node.output[0]}/definition/{what}" for what in ("data", "scale", "zero")]
-    w.nodes.append(helper.make_node("DynamicQuantizeLinear", [a], names))
-    data, scale, zero = names
-    return _dequantised_product(w, (data, scale, zero), (b, b_scale, b_zero), bias)
-
-
-def _dequantised_product(
-    w: _Writer, left: tuple[str, str, str], right: tuple[str, str, str], bias: str
-) -> bool:
-    """Write a product of values that come with their scales and zero points, as a float."""
-    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
-    product = w("MatMul", w.shifted(a, a_zero), w.shifted(b, b_zero))
-    value = w("Mul", product, w("Mul", w.double(a_scale), w.double(b_scale)))
-    if bias:
-        value = w("Add", value, w.double(bias))
-    return w.cast(value, w.type_of(a_scale), w.node.output[0])
-
-
-def _quantised_gemm(w: _Writer) -> bool:
-    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(index) for index in range(9))
-    left, right = w.shifted(a, a_zero), w.double(b)
-    if w.attribute("transA", 0):
-        left = w("Transpose", left, perm=[1, 0])
-    if w.attribute("transB", 0):
-        right = w("Transpose", right, perm=[1, 0])
-    if b_zero:
-        right = w("Sub", right, w.double(b_zero))
-    product = w("MatMul", left, right)
-    if c:
-        product = w("Add", product, w.double(c))
-    scales = w("Mul", w.double(a_scale), w.double(b_scale))
-    scales = w("Mul", scales, w.constant(w.attribute("alpha", 1)))
-    value = w("Mul", product, scales)
-    if scale:
-        return w.quantised(w("Div", value, w.double(scale)), zero, w.node.output[0])
-    return w.cast(value, w.type_of(a_scale), w.node.output[0])
-
-
-def _quantised_attention(w: _Writer) -> bool:
-    data, weight, bias, scale, weight_scale, mask, zero, weight_zero, past = (
-        w.input(index) for index in range(9)
-    )
-    element = w.type_of(scale)
-    floats = [
-        w("Cast", w("Mul", w.shifted(value, z), w.double(s)), to=element)
-        for value, z, s in ((data, zero, scale), (weight, weight_zero, weight_scale))
-    ]
-    node = helper.make_node(
-        "Attention", [*floats, bias, mask, past], w.node.output, domain=MICROSOFT
-    )
-    node.attribute.extend(w.node.attribute)
-    w.nodes.append(node)
-    return True
-
-
-def _quantised_lstm(w: _Writer) -> bool:
-    """Have it read int8 weights as uint8, whose products are exact: it quantises step by step."""
-    node = NodeProto()
-    node.CopyFrom(w.node)
-    for weight, zero in ((1, 9), (2, 11)):
-        for index in (weight, zero):
-            if w.type_of(w.input(weight)) == TensorProto.INT8 and w.input(index):
-                number = w("Cast", w.input(index), to=TensorProto.INT32)
-                moved = w("Add", number, w.constant(128, np.int32))
-                node.input[index] = w("Cast", moved, to=TensorProto.UINT8)
-    w.nodes.append(node)
-    return True
-
-
 def _convolution(w: _Writer) -> bool:
     data, weight, zero, weight_zero = (w.input(index) for index in range(4))
     total = _exact_convolution(w, (data, zero), (weight, weight_zero))
@@ -435,21 +357,6 @@ def _instance_normalisation(w: _Writer) -> bool:
     return w.cast(value, w.type_of(data), w.node.output[0])
 
 
-def _normalisation_of_sum(w: _Writer) -> bool:
-    """Write SkipLayerNormalization, unless its mean or deviation is an output, too."""
-    result, mean, deviation, total = (*w.node.output, "", "", "")[:4]
-    if mean or deviation:
-        return False
-    element = w.type_of(w.input(0))
-    data, skip, scale, shift, bias = (w.input(index) for index in range(5))
-    value = w("Sum", *(w.double(part) for part in (data, skip, bias) if part))
-    if total:
-        w.cast(value, element, total)
-    inputs = [value, *(w.double(part) for part in (scale, shift) if part)]
-    value = w("LayerNormalization", *inputs, axis=-1, epsilon=w.attribute("epsilon", 1e-12))
-    return w.cast(value, element, result)
-
-
 def _with_nan(w: _Writer) -> bool:
     """Compute a maximum or minimum, and write NaN wherever one of its values is NaN."""
     data, *axes = w.node.input
@@ -473,77 +380,17 @@ IS_NAN = 9
 """Operator set from which on there are IsNaN and Where (ONNX, changelog)."""
 
 
-def _gemm_of_whole_numbers(w: _Writer) -> bool:
-    """Write a Gemm of whole numbers as a product, which ONNX Runtime has for all of these types."""
-    if (
-        w.type_of(w.input(0)) not in WHOLE
-        or w.attribute("alpha", 1) != 1
-        or w.attribute("beta", 1) != 1
-    ):
-        return False
-    left, right = (
-        w("Transpose", name) if w.attribute(flag, 0) else name
-        for name, flag in ((w.input(0), "transA"), (w.input(1), "transB"))
-    )
-    product = w("MatMul", left, right)
-    last = ("Add", [product, w.input(2)]) if w.input(2) else ("Identity", [product])
-    w.nodes.append(helper.make_node(*last, [w.node.output[0]]))
-    return True
-
-
-def _sum_of_whole_numbers(w: _Writer) -> bool:
-    """Write a sum of 64 bits, which ONNX Runtime adds in float64, as two sums of 32 bits each.
-
-    ReduceL1 sums magnitudes, ReduceSumSquare squares.
-    """
-    data, *axes = w.node.input
-    if w.type_of(data) != TensorProto.INT64:
-        return False  # ONNX Runtime has none of uint64
-    given = w.node.attribute
-    if "axes" in w.attributes and w.opset >= SUM_AXES_ARE_INPUTS:
-        axes = [w.constant(w.attributes["axes"].ints, np.int64)]
-        given = [a for a in given if a.name != "axes"]
-    if w.node.op_type == "ReduceL1":
-        data = w("Abs", data)
-    elif w.node.op_type == "ReduceSumSquare":
-        data = w("Mul", data, data)
-    base = w.constant(2**32, np.int64)
-    high = w("Div", data, base)
-    parts = (high, w("Sub", data, w("Mul", high, base)))
-    upper, lower = (w("ReduceSum", part, *axes, given=given) for part in parts)
-    w.nodes.append(helper.make_node("Add", [w("Mul", upper, base), lower], [w.node.output[0]]))
-    return True
-
-
-SUM_AXES_ARE_INPUTS = 13
-"""Operator set from which on the axes of ReduceSum are an input (ONNX, changelog)."""
-
-
-_DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
-    ("", "MatMulInteger"): _matrix_product,
-    ("", "QLinearMatMul"): _quantised_matrix_product,
-    ("", "ConvInteger"): _convolution,
-    ("", "QLinearConv"): _quantised_convolution,
-    (MICROSOFT, "MatMulIntegerToFloat"): _product_as_float,
-    (MICROSOFT, "DynamicQuantizeMatMul"): _product_of_floats,
-    (MICROSOFT, "QGemm"): _quantised_gemm,
-    (MICROSOFT, "QAttention"): _quantised_attention,
-    (MICROSOFT, "DynamicQuantizeLSTM"): _quantised_lstm,
-    ("", "GroupNormalization"): _in_float64,
-    ("", "LayerNormalization"): _in_float64,
-    ("", "Log"): _logarithm,
-    ("", "LogSoftmax"): _in_float64,
-    ("", "Softmax"): _in_float64,
-    ("", "InstanceNormalization"): _instance_normalisation,
-    (MICROSOFT, "SkipLayerNormalization"): _normalisation_of_sum,
-    ("", "Sigmoid"): _sigmoid,
-    ("", "MaxPool"): _with_nan,
-    ("", "Gemm"): _gemm_of_whole_numbers,
-    ("", "GlobalMaxPool"): _with_nan,
-    ("", "ReduceMax"): _with_nan,
-    ("", "ReduceMin"): _with_nan,
+_DEFINITIONS: dict[str, Callable[[_Writer], bool]] = {
+    "MatMulInteger": _matrix_product,
+    "QLinearMatMul": _quantised_matrix_product,
+    "ConvInteger": _convolution,
+    "QLinearConv": _quantised_convolution,
+    "Log": _logarithm,
+    "InstanceNormalization": _instance_normalisation,
+    "Sigmoid": _sigmoid,
     **dict.fromkeys(
-        [("", "ReduceSum"), ("", "ReduceL1"), ("", "ReduceSumSquare")], _sum_of_whole_numbers
+        ("GroupNormalization", "LayerNormalization", "LogSoftmax", "Softmax"), _in_float64
     ),
+    **dict.fromkeys(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"), _with_nan),
 }
-"""By domain and type how a node is written; the function tells whether it wrote it."""
+"""By type how a node of the standard is written; the function tells whether it wrote it."""
