@@ -61,9 +61,6 @@ class MachineState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Clock of the processors that this program may use: their median."""
     governor: str = ""
     """Who chooses the clock (Linux's name, such as ``performance``); several, by commas."""
-    round_trip_ns: Positive | None = None
-    """What a cache line takes from one core to another and back, at the beginning of a run; None:
-    it was not measured, or there is one core. Some machines have several values, by the minute."""
     busy: str | None = None
     """A sentence where other programs or guests used the processors; None: they did not, or the
     system does not tell."""

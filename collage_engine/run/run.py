@@ -40,7 +40,6 @@ from collage_engine.support.errors import ArtifactError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.toolchains.runtime.builder import compiler_command
 from collage_engine.trials.calibration import calibrate_costs
 from collage_engine.trials.mixes import try_mixes
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
@@ -79,7 +78,7 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             run_id=request.run,
             previous=previous,
             started_at=datetime.now(UTC).isoformat(timespec="seconds"),
-            machine_before=require_quiet_machine(machine_state(compiler_command()), settings),
+            machine_before=require_quiet_machine(machine_state(), settings),
         )
         if previous is not None and previous.threads_us and not settings.threads:
             fewer = msgspec.structs.replace(settings, threads=previous.threads)

@@ -597,16 +597,6 @@ def clocks_text(states: Sequence[MachineState]) -> str:
     return ", ".join(texts)
 
 
-def round_trip_text(states: Sequence[MachineState]) -> str:
-    """Return what a cache line takes between two cores and back; empty where it is not known."""
-    round_trips = [state.round_trip_ns for state in states if state.round_trip_ns is not None]
-    return (
-        f"{round_trips[0]:,.0f} ns for a cache line between two cores and back"
-        if round_trips
-        else ""
-    )
-
-
 def load_text(states: Sequence[MachineState]) -> str:
     """Return what other programs used of the machine; empty where nothing was looked at."""
     if not states:
@@ -656,7 +646,6 @@ def conditions(run: Run) -> list[tuple[str, str]]:
         ("precision", str(settings.get("precision", "float32"))),
         ("started", moment_text(run.started_at)),
         ("clocks", clocks_text(run.machine)),
-        ("round trip", round_trip_text(run.machine)),
         ("load", load_text(run.machine)),
         ("versions", versions),
     ]

@@ -30,10 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.machine.clocks import round_trip_ns
 from collage_engine.machine.device import device
 from collage_engine.machine.worker import Worker, WorkerError
-from collage_engine.toolchains.runtime.builder import find_compiler
 from tests import zoo
 from tests.support.command import collage
 
@@ -117,7 +115,6 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     placement = placed(model, artifact, how, options.reuse)["placement"]
     runtimes: dict[str, dict[str, Any]] = {}
     samples: dict[str, list[tuple[float, float]]] = {}
-    trips = [round_trip(threads)]
     order = random.Random(0)
     for launch in range(options.launches):
         peers: dict[str, Worker] = {}
@@ -149,13 +146,11 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
         finally:
             for peer in peers.values():
                 peer.close()
-    trips.append(round_trip(threads))
     used = [part["toolchain"] for part in placement["partitions"]]
     entry = {
         "model": name,
         "threads": threads,
         "precision": options.precision,
-        "round_trip_ns": trips,
         "launches": options.launches,
         "toolchains": {toolchain: used.count(toolchain) for toolchain in dict.fromkeys(used)},
         "runtimes": runtimes,
@@ -164,11 +159,6 @@ def measure(name: str, threads: int, keep: Path, options: argparse.Namespace) ->
     entry["best"] = compared(entry, options.precision)
     entry["best_float32"] = None if options.precision == FLOAT32 else compared(entry, FLOAT32)
     return entry
-
-
-def round_trip(threads: int) -> float | None:
-    """Return what a cache line takes between two cores and back, in ns; None at one thread."""
-    return round_trip_ns(find_compiler()) if threads > 1 else None
 
 
 def times_us(entry: Entry, runtime: str) -> list[float]:
@@ -223,7 +213,6 @@ def cells_of(entry: Entry, names: list[str]) -> list[str]:
         share = [f"{100 * (ratio - 1):+.1f} %".replace("-", "−") for ratio in verdict[1]]
         cells.append(f"{share[0]} [{share[1]}, {share[2]}], {verdict[0]}")
     cells.append(", ".join(f"{name} {count}" for name, count in entry["toolchains"].items()))
-    cells.append(" and ".join(f"{ns:.0f} ns" for ns in entry["round_trip_ns"] if ns is not None))
     return cells
 
 
@@ -234,7 +223,7 @@ def print_tables(entries: list[Entry]) -> None:
         names = [OURS, *sorted({name for entry in some for name in entry["runtimes"]} - {OURS})]
         print(f"\n**{group[0]} thread(s), {group[1]}**, ms:\n")
         against = "ours against the best other|against the best of float32"
-        titles = "|".join(["model", *names, against, "placed on", "round trip"]).split("|")
+        titles = "|".join(["model", *names, against, "placed on"]).split("|")
         for cells in (titles, ["---"] * len(titles), *(cells_of(entry, names) for entry in some)):
             print(f"| {' | '.join(cells)} |", flush=True)
         for entry in some:

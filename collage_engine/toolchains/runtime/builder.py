@@ -141,14 +141,6 @@ def _find_compiler(cxx: str, path: str) -> tuple[str, ...]:
     )
 
 
-def compiler_command() -> tuple[str, ...]:
-    """Return how the C++ compiler is called; empty: there is none."""
-    try:
-        return find_compiler()
-    except CannotBuild:
-        return ()
-
-
 def build(source: RuntimeSource) -> Runtime:
     """Return the runtime library, compiled now or taken from the cache or the wheel.
 
