@@ -149,8 +149,6 @@ class PictureController(QObject):
         """Operators that a search found, or that are of the same operator."""
         self._measured_now: tuple[int, ...] = ()
         """Operators of the candidate that the run under way measures."""
-        self._previewed: frozenset[int] | None = None
-        """Products that are drawn as rounded instead of those that the placement rounds."""
         self._connect()
         self.restyle()
 
@@ -350,12 +348,6 @@ class PictureController(QObject):
         self.recolour()
         self.mode_changed.emit()
 
-    def preview_rounded(self, products: frozenset[int] | None) -> None:
-        """Draw these products as the rounded ones; None: those that the placement rounds."""
-        if products != self._previewed:
-            self._previewed = products
-            self.recolour()
-
     def recolour(self) -> None:
         """Colours the picture anew; places and view stay."""
         if self.drawn is None or not self.drawn.rectangles:
@@ -392,10 +384,8 @@ class PictureController(QObject):
         graph, run = self._document.operators, self._document.runs.shown_or_last()
         if shown is None:
             return {}
-        is_own = shown is self._document.placement.shown
         about = run.accuracy if run is not None else None
-        previewed = self._previewed if is_own else None
-        return operator_roundings(graph, about, shown.placement, previewed)
+        return operator_roundings(graph, about, shown.placement)
 
     def _changes(self) -> dict[int, str] | None:
         """Return, by operator, what became of it since the reference run; None without one.

@@ -166,12 +166,6 @@ class RunController:
             self._settings.budget.setValue(round(budget_s))
         self.start()
 
-    def start_in_precision(self, precision: str, tolerance: float) -> None:
-        """Run in a precision within a tolerance, which the settings keep."""
-        self._settings.precision.choose(precision)
-        self._settings.tolerance.setValue(100 * tolerance)
-        self.start()
-
     def search_or_start(self) -> None:
         """Search again where costs are known, else run."""
         execution = self._document.execution

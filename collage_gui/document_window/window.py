@@ -33,7 +33,6 @@ from collage_gui.panels.node import NodePanel
 from collage_gui.panels.outline import Outline
 from collage_gui.panels.partitions import PartitionsPanel
 from collage_gui.panels.pins import PinsPanel
-from collage_gui.panels.precision_slider import PrecisionSlider
 from collage_gui.panels.progress import LogPanel, ProgressStrip
 from collage_gui.panels.run_settings import RunSettingsPanel
 from collage_gui.panels.runs import AnswerLine, RunsPanel
@@ -128,7 +127,6 @@ class DocumentWindow(QWidget):
         self.view.message = "Reading the model…"
         self.split_widget = SplitWidget(self.view)
         self.strip = ProgressStrip(document, actions)
-        self.precision_slider = PrecisionSlider(document)
         self.panels = Panels(document, theme, preferences, actions)
         self._stage = QWidget()
         self.tabs = named(QTabWidget(), "panelTabs")
@@ -191,7 +189,7 @@ class DocumentWindow(QWidget):
         below.addWidget(self.panels.timeline)
         below.setSizes([2000, 1000])  # shares of any height
         self.panels.timeline.hide()
-        parts = (self.answer, self.find_bar, (below, 1), self.precision_slider, self.strip)
+        parts = (self.answer, self.find_bar, (below, 1), self.strip)
         lay_out(QVBoxLayout(centre), *parts, edge=0, gap=0)
         return centre
 
@@ -205,34 +203,20 @@ class DocumentWindow(QWidget):
         self.find_bar.results.connect(self.panels.timeline.mark)
         self.find_bar.stepped.connect(self.panels.timeline.go_to)
         self.find_bar.closed.connect(self.view.setFocus)
-        self.picture.mode_changed.connect(self._show_slider)
         self.picture.marks_changed.connect(self._offer_rival)
         self._offer_rival()
-        for changed in (document.placement.changed, document.runs.changed):
-            changed.connect(self._show_slider)
-        document.execution.running_changed.connect(self._show_slider)
         document.execution.running_changed.connect(self._uncover)
-        self.precision_slider.moved.connect(self._preview_rounding)
-        self.precision_slider.run_wanted.connect(self.runs.start_in_precision)
 
     def _offer_rival(self) -> None:
         """Offer the other toolchain where the graph shows that the selection is faster there."""
         seen = self.picture.mode == "changes" and faster_in_compared(self.document)
         self.answer.buttons["try_here"].setVisible(bool(seen))
 
-    def _show_slider(self) -> None:
-        self.precision_slider.refresh(self.picture.mode)
-
     def _uncover(self) -> None:
         """Close the settings as a run starts: they lie over the graph and the run's progress."""
         execution = self.document.execution
         if execution.running and not execution.cancelling and not execution.stopping:
             self.settings_window.hide()
-
-    def _preview_rounding(self) -> None:
-        """Colour what would be rounded where the slider stands."""
-        point = self.precision_slider.point
-        self.picture.preview_rounded(None if point is None else point.products)
 
     def show_toolchains(self, states: Sequence[ToolchainState]) -> None:
         """Take the toolchains of the engine, and draw what is shown by their looks."""
