@@ -39,7 +39,6 @@ NEEDS: dict[str, Callable[[Document], bool]] = {
     "pins": lambda document: bool(document.pins.current),
     "run": lambda document: bool(document.runs.visible),
     "two placements": lambda document: document.compared is not None,
-    "equal blocks": lambda document: bool(document.equal_blocks),
 }
 """The conditions under which actions are enabled, of the document in front; without one only
 ``nothing`` is met. ``still`` is a document that does not run, ``idle`` one that could run,
@@ -316,11 +315,6 @@ def outline(page: DocumentWindow) -> None:
 def timeline(page: DocumentWindow) -> None:
     """What each partition and layer takes, over time, below the graph."""
     page.toggle_timeline()
-
-
-@view.on_page("Fold equal blocks", "Shift+T", needs="equal blocks", checkable=True)
-def fold_blocks(page: DocumentWindow) -> None:
-    """In the timeline, draw equal blocks as one: their sum, and what each takes."""
 
 
 @view.on_page("Log", "Ctrl+Shift+L", needs="document")

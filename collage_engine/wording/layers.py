@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -58,61 +58,6 @@ def spans(placement: Placement) -> list[Span]:
         at = begin + layer.us
         found.append(Span(begin, at, layer))
     return found
-
-
-def folded(placement: Placement, families: Iterable[Sequence[Collection[int]]]) -> Placement:
-    """Return a placement in which the layers of equal blocks are one layer on each toolchain.
-
-    It takes as long as before: the one layer has the sum of their times, and stands at the first.
-
-    Args:
-        placement: A placement whose layers were timed.
-        families: The operators of each of some equal blocks, for every set of such blocks.
-    """
-    block_of = {
-        operator: (number, block)
-        for number, blocks in enumerate(families)
-        for block, members in enumerate(blocks)
-        for operator in members
-    }
-    parts, layers = list(placement.partitions), list[LayerTime]()
-    groups: dict[object, list[tuple[int, int, LayerTime]]] = {}
-    for number, layer in enumerate(placement.layers):
-        place = layer.partition
-        work = () if place is None else layer.operators or parts[place].nodes
-        inside = {block_of.get(k) for k in work}
-        home = inside.pop() if len(inside) == 1 else None
-        if place is None or home is None:
-            groups[number] = [(0, 0, layer)]
-        else:
-            key = home[0], parts[place].instance, parts[place].device
-            groups.setdefault(key, []).append((home[1], place, layer))
-    for held in groups.values():
-        times: dict[int, float] = {}
-        for block, _, layer in held:
-            times[block] = times.get(block, 0.0) + layer.us
-        if len(times) < 2:
-            layers += [layer for _, _, layer in held]
-            continue
-        low, high = time_text(min(times.values())), time_text(max(times.values()))
-        operators = tuple(sorted({k for _, _, layer in held for k in layer.operators}))
-        first, *others = dict.fromkeys(place for _, place, _ in held)
-        if all(set(parts[place].nodes).issubset(operators) for place in (first, *others)):
-            # Partitions of nothing but these blocks are one, too.
-            parts[first] = msgspec.structs.replace(parts[first], nodes=operators)
-            for place in others:
-                parts[place] = msgspec.structs.replace(parts[place], nodes=())
-        layers.append(
-            LayerTime(
-                name=f"{len(times)} equal blocks, {low} to {high} each",
-                us=sum(times.values()),
-                gap_us=sum(layer.gap_us for _, _, layer in held),
-                partition=first,
-                operators=operators,
-                blocks=len(times),
-            )
-        )
-    return msgspec.structs.replace(placement, partitions=tuple(parts), layers=tuple(layers))
 
 
 def by_layer(placement: Placement) -> Placement:

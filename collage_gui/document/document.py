@@ -12,7 +12,6 @@ from PySide6.QtGui import QUndoStack
 
 from collage_engine.drawing.groups import (
     Group,
-    equal_blocks,
     first_view,
     name_scopes,
     sections,
@@ -66,8 +65,6 @@ class Document(QObject):
         self.operators = operator_graph(GraphRecord(nodes=(), parameters=(), outputs=()))
         """The operators of ``graph``; none before it has arrived."""
         self.scopes: dict[str, Group] = {}
-        self.equal_blocks: list[list[Group]] = []
-        """The scopes that do the same work, such as the layers of a transformer."""
         self.first_collapsed: frozenset[str] = frozenset()
         """Ids of the scopes that the first view draws as one box each."""
         self.unsaved = False
@@ -321,7 +318,6 @@ class Document(QObject):
         self.operators = operator_graph(answer.graph)
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
-        self.equal_blocks = equal_blocks(self.operators, self.scopes.values())
         self.selection.reset(self.operators)
         if self.pins.current and not answer.pins and keep_pins:
             self.pins.send()

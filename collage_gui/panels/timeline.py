@@ -13,7 +13,7 @@ from collage_engine.drawing.timeline import TimeBar, Timeline, against, timeline
 from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.layers import MOST_PARTS, Winnable, folded, outside_us
+from collage_engine.wording.layers import MOST_PARTS, Winnable, outside_us
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.shown import Shown
@@ -46,7 +46,6 @@ class TimelinePanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("timelinePanel")
-        self._folds = actions["fold_blocks"]
         self.shown: Timeline | None = None
         self.plot: Any = None
         """The ``PlotWidget``, from the first time on that it can be seen."""
@@ -57,8 +56,6 @@ class TimelinePanel(QWidget):
         self.compare = tool_button("⇅", "timelineCompare", None, "Compare", ABOUT_COMPARE)
         self.compare.setCheckable(True)
         self.compare.toggled.connect(self.refresh)
-        self.fold = action_button(self._folds, "≣", "timelineFold", tool_button)
-        self._folds.toggled.connect(self.refresh)
         attempt = action_button(actions["try_here"], name="tryRival")
         self.parts = RowsModel(
             [
@@ -73,7 +70,7 @@ class TimelinePanel(QWidget):
         self.table.select_nodes(lambda row: row.layer.nodes, self._picked)
         self._stage = QWidget()
         lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
-        head = lay_out(QHBoxLayout(), (self.summary, 1), self.fold, self.compare, fit)
+        head = lay_out(QHBoxLayout(), (self.summary, 1), self.compare, fit)
         left, right = QWidget(), QWidget()
         lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
         buttons = lay_out(QHBoxLayout(), None, attempt)
@@ -108,18 +105,12 @@ class TimelinePanel(QWidget):
         compared = document.compared
         self.compare.setVisible(compared is not None and bool(compared.placement.layers))
         if placement is not None:
-            placement = self._as_wanted(placement)
             parts = document.left_to_win(placement)[:MOST_PARTS]
             self._arrange(placement, compared)
         else:
             self.summary.setText(EMPTY)
         self.parts.set_rows(parts)
         self._draw()
-
-    def _as_wanted(self, placement: Placement) -> Placement:
-        """Return a placement with its equal blocks as one layer, where that is wanted."""
-        blocks = self.document.equal_blocks if self._folds.isChecked() else []
-        return folded(placement, [[group.members for group in family] for family in blocks])
 
     def _arrange(self, placement: Placement, compared: Shown | None) -> None:
         """Arrange the placement, over the one that it is compared with where that is wanted."""
@@ -132,7 +123,7 @@ class TimelinePanel(QWidget):
         if compared is None or self.compare.isHidden() or not self.compare.isChecked():
             self.shown = timeline(graph, placement)
         else:
-            self.shown = against(graph, placement, self._as_wanted(compared.placement))
+            self.shown = against(graph, placement, compared.placement)
             below = f"below {compared.title}, {time_text(compared.placement.measured_us)}"
             texts = [texts[0], below, "blue is faster than the other, orange slower"]
         self.summary.setText(" · ".join(texts))
@@ -229,9 +220,6 @@ class TimelinePanel(QWidget):
     # -- selection ---------------------------------------------------------------------
 
     def _label(self, row: Winnable) -> str:
-        for bar in self.shown.bars if self.shown is not None else ():
-            if bar.blocks > 1 and row.layer.nodes[0] in bar.operators:
-                return bar.title
         return self.document.operators.label_with_name(row.layer.nodes)
 
     def _picked(self, nodes: list[int]) -> None:

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 from PySide6.QtCore import QPointF, Qt
 
-from collage_engine.drawing.groups import Group
 from collage_engine.drawing.timeline import against, bar_colour
 from collage_engine.records.placement import LayerTime
 from collage_engine.wording.titles import toolchain_title
@@ -188,24 +187,3 @@ def test_what_was_faster_elsewhere_is_pinned_there_timed_and_priced_by_one_butto
     assert price_of_pin(document, 0) in text and toolchain_title(name) in text
     page.banner.action.click()
     assert not document.pins.current, "undone"
-
-
-def test_equal_blocks_are_one_bar_that_takes_what_they_take(profiled) -> None:
-    d, page, panel = profiled
-    document = page.document
-    parts = document.placement.shown.placement.partitions
-    document.equal_blocks = [
-        [Group(f"b{k}", f"b{k}", "scope", part.nodes) for k, part in enumerate(parts)]
-    ]
-    before, end_us = len(panel.shown.bars), panel.shown.end_us
-    d.trigger("fold_blocks")
-    (bar, *more) = [bar for bar in panel.shown.bars if bar.blocks > 1]
-    assert {bar.blocks for bar in (bar, *more)} <= set(range(2, len(parts) + 1))
-    assert f"{bar.blocks} equal blocks, 6.00 µs to 6.00 µs each" in bar.tip(end_us)
-    assert len(panel.shown.bars) < before and panel.shown.end_us == pytest.approx(end_us)
-    filled = sum(bar.us for bar in panel.shown.bars if bar.kind != "layer")
-    assert filled == pytest.approx(end_us)
-    rows = [panel.parts.row(panel.parts.index(n, 0)) for n in range(panel.parts.rowCount())]
-    assert rows[0].us == 6.0 * bar.blocks and panel._label(rows[0]) == bar.title
-    d.trigger("fold_blocks")
-    assert len(panel.shown.bars) == before

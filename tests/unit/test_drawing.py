@@ -16,7 +16,6 @@ from collage_engine.drawing.box_styles import Colouring, style_boxes
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
     display_graph,
-    equal_blocks,
     first_view,
     name_scopes,
     sections,
@@ -126,20 +125,6 @@ def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
     assert [(group.label, group.members) for group in groups] == [
         ("encoder/layer.0", (0, 1)),
         ("encoder/layer.1", (2, 3)),
-    ]
-
-
-def test_blocks_are_equal_that_do_the_same_work_under_names_of_other_numbers() -> None:
-    layers = [(op, f"layer.{k}/mlp") for k in range(3) for op in ("matmul", "add", "add")]
-    calls = [*layers, ("add", "layer.3/mlp"), ("add", "layer.3/mlp"), ("add", "head")]
-    nodes = [
-        operator(at, op, *([at - 1] if at else []), name=f"n{at}", scope=tuple(scope.split("/")))
-        for at, (op, scope) in enumerate(calls)
-    ]
-    graph = operator_graph(record_of(*nodes))
-    blocks = equal_blocks(graph, name_scopes(graph))
-    assert [[group.members for group in family] for family in blocks] == [
-        [(0, 1, 2), (3, 4, 5), (6, 7, 8)]
     ]
 
 
