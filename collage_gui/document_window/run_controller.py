@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import msgspec
-from PySide6.QtCore import QObject, Signal
 
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import SHORTEST_RUN_S
@@ -34,67 +33,6 @@ QUICK_S = 2 * SHORTEST_RUN_S
 for the placement on trial, and as many for the one that it is compared with."""
 
 
-class RunQueue(QObject):
-    """Knows the open documents, of which one runs and others may wait, in order."""
-
-    changed = Signal()
-    """A signal that a document began or ceased to wait."""
-
-    def __init__(self, parent: QObject | None = None) -> None:
-        super().__init__(parent)
-        self._documents: list[Document] = []
-        self._waiting: dict[Document, Callable[[], None]] = {}
-
-    def add(self, document: Document) -> None:
-        """Take care of a document from now on."""
-        self._documents.append(document)
-        document.execution.running_changed.connect(self._start_next)
-        document.shapes.changed.connect(self._start_next)
-
-    def remove(self, document: Document) -> None:
-        """Forget a document that is closed."""
-        self._documents.remove(document)
-        self.withdraw(document)
-        self._start_next()
-
-    def ask(self, document: Document, start: Callable[[], None]) -> Document | None:
-        """Start at once, or as soon as nothing else runs.
-
-        Args:
-            document: The document that is to run.
-            start: Starts its run.
-
-        Returns:
-            The document whose run is waited for; None where the run has begun.
-        """
-        busy = self._running()
-        if busy is None:
-            start()
-        elif document not in self._waiting:
-            self._waiting[document] = start
-            self.changed.emit()
-        return busy
-
-    def waits(self, document: Document) -> bool:
-        """Tells whether a document waits for its turn."""
-        return document in self._waiting
-
-    def withdraw(self, document: Document) -> None:
-        """Take back a run that waits."""
-        if self._waiting.pop(document, None) is not None:
-            self.changed.emit()
-
-    def _running(self) -> Document | None:
-        return next((document for document in self._documents if document.running), None)
-
-    def _start_next(self) -> None:
-        if self._waiting and self._running() is None:
-            document = next(iter(self._waiting))
-            start = self._waiting.pop(document)
-            self.changed.emit()
-            start()
-
-
 class RunController:
     """Starts what the engine does for a document, and says how it ended."""
 
@@ -104,7 +42,7 @@ class RunController:
         settings: RunSettingsPanel,
         messages: Messages,
         preferences: Preferences,
-        queue: RunQueue,
+        running: Callable[[], Document | None],
     ) -> None:
         """Receives what it works with.
 
@@ -113,10 +51,10 @@ class RunController:
             settings: The panel with the settings of the next run.
             messages: Where messages appear.
             preferences: Remember threads and budget for the next document.
-            queue: Lets one run after the other have the machine.
+            running: Returns the open document that runs; None while there is none.
         """
         self._document, self._settings, self._messages = document, settings, messages
-        self._preferences, self._queue = preferences, queue
+        self._preferences, self._running = preferences, running
         self._tried = ""
         """What the run under way tries; empty: it is no trial of a pin."""
         document.pins.accepted.connect(self._pins_accepted)
@@ -127,26 +65,23 @@ class RunController:
         document.placement.changed.connect(self._show_stale)
 
     def start(self) -> None:
-        """Run with the settings of the panel, after the run of another document if need be."""
+        """Run with the settings of the panel."""
         if self._document.is_open and not self._document.running:
             self._start(self._run)
 
     def _start(self, start: Callable[[], None]) -> None:
-        """Start a run now, or say which one it waits for."""
-        busy = self._queue.ask(self._document, start)
-        if busy is not None:
-            self._messages.show_message(
-                f"This run begins when the one of {busy.title} has ended.",
-                "info",
-                "Cancel",
-                self.cancel,
-                topic="waiting",
-            )
+        """Start a run, unless another document runs: the two would disturb each other's times."""
+        busy = self._running()
+        if busy is None:
+            start()
+            return
+        text = f"A run of {busy.title} is under way: wait until it has ended, or cancel it."
+        self._messages.show_message(text, "info")
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
         # A run also measures what may satisfy the pins.
-        topics = ("run", "few measured", "drift", "waiting", "shapes", "infeasible", "stale")
+        topics = ("run", "few measured", "drift", "shapes", "infeasible", "stale")
         for topic in ("", "price", *topics):
             self._messages.clear(topic)
 
@@ -216,9 +151,7 @@ class RunController:
         self._document.execution.stop_and_keep()
 
     def cancel(self) -> None:
-        """Cancel the run, or one that waits for its turn; what was measured is kept."""
-        self._queue.withdraw(self._document)
-        self._messages.clear("waiting")
+        """Cancel the run; what was measured is kept."""
         self._document.execution.cancel()
         self._document.shapes.cancel()
 

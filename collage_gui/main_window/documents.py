@@ -13,7 +13,6 @@ from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
 from collage_engine.support.files import resource
 from collage_gui import recovery
-from collage_gui.document_window.run_controller import RunQueue
 from collage_gui.engine_client import EngineClient
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
@@ -22,6 +21,7 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import plain_tip
 
 if TYPE_CHECKING:
+    from collage_gui.document.document import Document
     from collage_gui.document_window.window import DocumentWindow
 
 RUN_WILL_BE_CANCELLED = "A run is under way: it will be cancelled."
@@ -72,8 +72,6 @@ class Documents(QObject):
         self.tabs.tabCloseRequested.connect(self.close)
         self.tabs.currentChanged.connect(self._show_titles)
         self.tabs.currentChanged.connect(self.changed)
-        self.queue = RunQueue(self)
-        self.queue.changed.connect(self._show_titles)
         self.tabs.currentChanged.connect(self._focus_graph)
         self._front: DocumentWindow | None = None
         """The opened page that was in front last: it returns where a file cannot be opened."""
@@ -92,6 +90,10 @@ class Documents(QObject):
     def pages(self) -> list[DocumentWindow]:
         """Return all pages, from the left."""
         return [cast("DocumentWindow", self.tabs.widget(at)) for at in range(self.tabs.count())]
+
+    def running(self) -> Document | None:
+        """Return the document that runs; None while there is none."""
+        return next((page.document for page in self.pages if page.document.running), None)
 
     # -- opening -----------------------------------------------------------------------
 
@@ -128,7 +130,7 @@ class Documents(QObject):
             self._front = self.current
         document = Document(self._client, self)
         page = DocumentWindow(
-            document, self._theme, self._preferences, self._actions, self.queue, self._messages
+            document, self._theme, self._preferences, self._actions, self.running, self._messages
         )
         self._connect(page)
         self.page_added.emit(page)
@@ -156,7 +158,6 @@ class Documents(QObject):
         document.failed.connect(lambda reason: self._failed(page, reason))
         document.title_changed.connect(self._show_titles)
         document.execution.running_changed.connect(self._show_titles)
-        self.queue.add(document)
         for signal in (
             document.execution.running_changed,
             document.shapes.changed,
@@ -303,7 +304,6 @@ class Documents(QObject):
         page.runs.cancel()
         page.close_document()
         self._copies.forget(document)
-        self.queue.remove(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
         document.deleteLater()
         page.deleteLater()
@@ -380,8 +380,7 @@ class Documents(QObject):
         for page in self.pages:
             at = self.tabs.indexOf(page)
             document = page.document
-            waits = "… " if self.queue.waits(document) else ""
-            mark = RUNNING_MARK if document.running else waits
+            mark = RUNNING_MARK if document.running else ""
             self.tabs.setTabText(at, f"{mark}{document.title}")
             self.tabs.setTabToolTip(at, plain_tip(page.document.session_path or page.document.path))
         current = self.current
