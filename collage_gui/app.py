@@ -28,11 +28,6 @@ def parser() -> argparse.ArgumentParser:
         metavar="CONNECTION",
         help="local, ssh:HOST or command:…",
     )
-    made.add_argument(
-        "--new-window",
-        action="store_true",
-        help="open the files in a window of their own, not in the one that is open",
-    )
     made.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     return made
 
@@ -93,7 +88,6 @@ def main(arguments: list[str] | None = None) -> int:
 
     from collage_gui.main_window.window import MainWindow
     from collage_gui.preferences import Preferences
-    from collage_gui.single_instance import Handover, hand_over, server_name
     from collage_gui.theme import Theme
 
     app = QApplication.instance() or QApplication(sys.argv[:1])
@@ -101,9 +95,6 @@ def main(arguments: list[str] | None = None) -> int:
     app.setApplicationName("Collage Explorer")
     app.setDesktopFileName("collage-explorer")
     preferences = Preferences()
-    name = server_name(preferences.store.fileName())
-    if options.files and not options.new_window and hand_over(name, options.files):
-        return 0
     theme = Theme(preferences)
     window = MainWindow(preferences, theme, connection)
     signal.signal(signal.SIGINT, lambda *_: QApplication.exit(130))
@@ -120,7 +111,6 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         window.show()
     QTimer.singleShot(0, window, lambda: start_with_files(window, options.files))
-    Handover(name, window.open_and_raise, window)
     status = app.exec()
     window.closing = True
     window.close()

@@ -154,14 +154,6 @@ class MainWindow(QMainWindow):
 
     # -- actions -----------------------------------------------------------------------
 
-    def open_and_raise(self, paths: list[str]) -> None:
-        """Open files that a second start hands over, and come to the front."""
-        for path in paths:
-            self.documents.open_path(path)
-        self.setWindowState(self.windowState() & ~Qt.WindowState.WindowMinimized)
-        self.raise_()
-        self.activateWindow()
-
     def show_palette(self) -> None:
         """Open the command palette."""
         if self._palette is None:

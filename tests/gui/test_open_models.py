@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from PySide6.QtCore import Qt
-from PySide6.QtNetwork import QLocalSocket
 from PySide6.QtWidgets import QFileDialog
 
 from collage_engine.records import protocol
 from collage_gui.app import start_with_files
-from collage_gui.single_instance import Handover, server_name
 from tests.support.recorded import recorded
 
 
@@ -97,20 +95,6 @@ def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) ->
     monkeypatch.setattr(client, "request", request)
     d.window.documents.close(0)
     assert protocol.DocumentClose(document=handle) in sent
-
-
-def test_a_window_of_its_own_leaves_the_transition_to_the_first_one(qtbot, tmp_path) -> None:
-    """Files of later starts go to the first window, also after the other one was closed."""
-    name = server_name(str(tmp_path / "settings.ini"))
-    first: list[list[str]] = []
-    listening = Handover(name, first.append)
-    other = Handover(name, lambda paths: None)
-    other._server.close()
-    caller = QLocalSocket()
-    caller.connectToServer(name)
-    caller.write(b'["x.onnx"]\n')
-    qtbot.waitUntil(lambda: first == [["x.onnx"]])
-    listening._server.close()
 
 
 def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:
