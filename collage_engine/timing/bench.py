@@ -33,10 +33,9 @@ from collage_engine.lowering.tensors import Compiled, as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.format import PLAIN, Formats
+from collage_engine.records.format import PLAIN
 from collage_engine.records.graph import OperatorSet
 from collage_engine.records.precision import TOLERANCES
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import CollageError, WrongNumbersError
 from collage_engine.timing.child import WRONG_NUMBERS, OpenRequest
 from collage_engine.toolchains.base import Function
@@ -74,8 +73,8 @@ class ModelBench:
         self._noise: dict[OperatorSet, dict[int, float]] = {}
         """Rounding noise of the sub-graphs whose candidates seemed wrong, by nodes and output."""
         self._count = 0
-        self._libraries: dict[object, Path] = {}
-        """What was compiled ahead, by what ``prepare`` is given of a candidate."""
+        self._libraries: dict[str, Path] = {}
+        """What was compiled ahead, by candidate: those of one key have other weights."""
 
     def compile_ahead(self, candidates: Sequence[Candidate], limit_s: float) -> None:
         """Compile candidates of TVM that are going to be prepared, on all processors.
@@ -85,41 +84,23 @@ class ModelBench:
             limit_s: Seconds after which what is not compiled is left to ``prepare``.
         """
         wanted = [c for c in candidates if has_kernels(c.instance)]
-        functions = [
-            partial(
-                function_of,
-                self.model,
-                candidate.instance,
-                candidate.nodes,
-                "collage_candidate",
-                takes=candidate.takes,
-                gives=candidate.gives,
-            )
-            for candidate in wanted
-        ]
+        functions = [partial(self._function, candidate, "") for candidate in wanted]
         folder = Path(tempfile.mkdtemp(prefix="ahead-", dir=self._folder))
         libraries = compile_ahead(functions, folder, limit_s)
-        self._libraries = {
-            _identity(c.nodes, c.instance, c.takes, c.gives): library
-            for c, library in zip(wanted, libraries, strict=True)
-        }
+        self._libraries = {c.id: library for c, library in zip(wanted, libraries, strict=True)}
 
-    def prepare(
-        self,
-        nodes: tuple[int, ...],
-        instance: ToolchainInstance,
-        about_to_run: Callable[[], None],
-        takes: Formats | None = None,
-        gives: Formats | None = None,
-    ) -> PreparedCandidate:
+    def _function(self, candidate: Candidate, number: str) -> Function:
+        """Return a candidate's function, whose symbol ends with a number."""
+        symbol = f"collage_candidate{number}"
+        instance, takes, gives = candidate.instance, candidate.takes, candidate.gives
+        return function_of(self.model, instance, candidate.nodes, symbol, takes=takes, gives=gives)
+
+    def prepare(self, candidate: Candidate, about_to_run: Callable[[], None]) -> PreparedCandidate:
         """Compile a candidate, run it once on its true inputs, and check its outputs.
 
         Args:
-            nodes: The candidate's operator numbers.
-            instance: The toolchain instance that runs it.
+            candidate: The candidate.
             about_to_run: Is called between compiling and running, so that a crash has a culprit.
-            takes: Formats of inputs that are not plain, by operator number of their producer.
-            gives: Formats of outputs that are not plain, by operator number.
 
         Returns:
             The candidate, bound to its true inputs.
@@ -129,16 +110,8 @@ class ModelBench:
             ToolchainError: The toolchain cannot take it.
         """
         self._count += 1  # a fresh symbol each time: libraries cache code by name
-        function = function_of(
-            self.model,
-            instance,
-            nodes,
-            f"collage_candidate_{self._count}",
-            takes=takes,
-            gives=gives,
-        )
-        library = self._libraries.get(_identity(nodes, instance, takes, gives))
-        compiled = compile_function(function, library)
+        function = self._function(candidate, f"_{self._count}")
+        compiled = compile_function(function, self._libraries.get(candidate.id))
         try:
             # Copies: mapped files are neither aligned nor ours to keep in the page cache.
             inputs = [
@@ -157,7 +130,7 @@ class ModelBench:
                 outputs,
                 self.truth.outputs_of(function),
                 lambda bound: self.rounding_noise(function, bound),
-                loses_nan=may_lose_nan(self.model.graph, instance, function.members),
+                loses_nan=may_lose_nan(self.model.graph, candidate.instance, function.members),
             )
             return PreparedCandidate(compiled, inputs, error)
         except BaseException:
@@ -190,16 +163,6 @@ class ModelBench:
                 index: by_name[f"v{index}"] for index in outputs if f"v{index}" in by_name
             }
         return self._noise[nodes]
-
-
-def _identity(
-    nodes: tuple[int, ...],
-    instance: ToolchainInstance,
-    takes: Formats | None,
-    gives: Formats | None,
-) -> object:
-    """Return what tells candidates apart; formats may be given as None or as an empty mapping."""
-    return nodes, instance.id, repr(takes or None), repr(gives or None)
 
 
 def check(

@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.records.candidate import Candidate, Cost
-from collage_engine.records.format import Formats
 from collage_engine.records.placement import TIE_SHARE
-from collage_engine.records.toolchain import SHORT_SPIN_TURNS, ToolchainInstance
+from collage_engine.records.toolchain import SHORT_SPIN_TURNS
 
 
 def measuring_environment(toolchains: Iterable[str], threads: int) -> dict[str, str]:
@@ -60,14 +59,10 @@ class OpenRequest:
 
 @dataclass(frozen=True)
 class TimingRequest:
-    """Candidates over one set of operators; ``instances`` go by their place in the replies."""
+    """Candidates over one set of operators, with different measurement keys."""
 
-    nodes: tuple[int, ...]
-    """Operator numbers."""
-    instances: dict[int, ToolchainInstance]
+    candidates: tuple[Candidate, ...]
     """In this order they are compiled and run by themselves."""
-    formats: dict[int, tuple[Formats, Formats]] = field(default_factory=dict)
-    """What the candidate in a place takes and gives, by operator number; absent: plain."""
     limit_s: float = math.inf
     """Seconds that a candidate may take to be compiled, to run, and for each sample of its time."""
     ahead: tuple[Candidate, ...] = ()
@@ -76,9 +71,9 @@ class TimingRequest:
 
 @dataclass(frozen=True)
 class TimingReply:
-    """A message on the way: the cost of the candidate in this place."""
+    """A message on the way: the cost of the candidate with this measurement key."""
 
-    place: int
+    key: str
     cost: Cost
 
 
@@ -92,14 +87,13 @@ rarely interrupted, reading it would show."""
 
 def timed(call: Callable[[], object], threads: int) -> float:
     """Return the seconds of one call."""
-    if threads != 1:
+
+    def wall_s() -> float:
         start = time.perf_counter()
         call()
         return time.perf_counter() - start
-    used, start = time.process_time(), time.perf_counter()
-    call()
-    wall = time.perf_counter() - start
-    return wall if wall < FROM_S else min(wall, time.process_time() - used)
+
+    return undisturbed(wall_s, threads)
 
 
 def undisturbed(seconds: Callable[[], float], threads: int) -> float:
@@ -107,6 +101,6 @@ def undisturbed(seconds: Callable[[], float], threads: int) -> float:
     if threads != 1:
         return seconds()
     used = time.process_time()
-    seconds_now = seconds()
-    spent = time.process_time() - used
-    return seconds_now if seconds_now < FROM_S else min(seconds_now, spent)
+    wall_s = seconds()
+    used = time.process_time() - used
+    return wall_s if wall_s < FROM_S else min(wall_s, used)

@@ -6,16 +6,17 @@ anything risky (``machine.faults``).
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.machine.faults import OWN_RISK
-from collage_engine.records.candidate import Cost, invalid
-from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.records.candidate import Candidate, Cost, invalid
 from collage_engine.store.store import now_text
 from collage_engine.support.errors import MeasureError, fault_reason
 from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest, undisturbed
@@ -28,6 +29,8 @@ JOB = "collage_engine.timing.job:MeasureJob"
 
 COMPILING, RUNNING, TIMED = "compiling", "running by itself", "being timed"
 """What a candidate that is at risk is doing."""
+RAISED_S = 1e6
+"""Seconds that stand for a call that raised: clearly slower than any, so that it is dropped."""
 
 
 class MeasureJob:
@@ -79,95 +82,79 @@ def run_group(
     """
     if request.ahead:
         bench.compile_ahead(request.ahead, request.limit_s)
-    ready: dict[int, PreparedCandidate] = {}
-    compiled: set[int] = set()
-    try:
-        for number, instance in request.instances.items():
-
-            def about_to_run(place: int = number) -> None:
-                compiled.add(place)
-                OWN_RISK.set(str(place), RUNNING, request.limit_s)
-
-            try:
-                takes, gives = request.formats.get(number, (None, None))
-                with OWN_RISK.during(str(number), COMPILING, request.limit_s):
-                    ready[number] = bench.prepare(
-                        request.nodes, instance, about_to_run, takes, gives
-                    )
-            except DeviceFault as fault:
-                end_process(fault)
-            except (Exception, SystemExit) as error:
-                cost = invalid(fault_reason(error), wrong_numbers=number in compiled)
-                send(TimingReply(number, cost))
-        while ready:
-            failed = _time_group(request, ready, send)
-            if failed is None:
-                return
-            ready.pop(failed).close()
-    finally:
-        for prepared in ready.values():
-            prepared.close()
-
-
-class _CandidateFailed(Exception):
-    """A candidate raised while it was timed."""
-
-    def __init__(self, number: int, cause: BaseException) -> None:
-        super().__init__(str(cause))
-        self.place = number
-        self.cause = cause
+    ready: dict[str, tuple[Candidate, PreparedCandidate]] = {}
+    with contextlib.ExitStack() as opened:
+        for candidate in request.candidates:
+            key = candidate.key
+            with OWN_RISK.during(key, COMPILING, request.limit_s):
+                try:
+                    about_to_run = partial(OWN_RISK.set, key, RUNNING, request.limit_s)
+                    prepared = bench.prepare(candidate, about_to_run)
+                except DeviceFault as fault:
+                    end_process(fault)
+                except (Exception, SystemExit) as error:
+                    at_risk = OWN_RISK.get()
+                    ran = at_risk is not None and at_risk.doing == RUNNING
+                    send(TimingReply(key, invalid(fault_reason(error), wrong_numbers=ran)))
+                else:
+                    ready[key] = candidate, opened.enter_context(contextlib.closing(prepared))
+        _time_group(request, ready, send)
 
 
 def _time_group(
     request: TimingRequest,
-    ready: dict[int, PreparedCandidate],
+    ready: Mapping[str, tuple[Candidate, PreparedCandidate]],
     send: Callable[[TimingReply], None],
-) -> int | None:
-    """Time the prepared candidates of a group, and send the cost of each.
-
-    Returns:
-        The place of a candidate that raised an exception, which is answered as invalid: the others
-        have to be timed again without it. None: all were answered.
-    """
-    places = list(ready)
+) -> None:
+    """Time the prepared candidates of a group, by measurement key, and send the cost of each."""
+    keys = list(ready)
+    raised: dict[str, str] = {}
     gc.disable()
     try:
         timings = time_interleaved(
-            [_timed_call(number, request.instances[number], ready[number]) for number in places],
-            about_to_run=lambda at: OWN_RISK.set(str(places[at]), TIMED, request.limit_s),
+            [_timed_call(*prepared, raised) for prepared in ready.values()],
+            about_to_run=lambda at: OWN_RISK.set(keys[at], TIMED, request.limit_s),
         )
-    except _CandidateFailed as failure:
-        send(TimingReply(failure.place, invalid(fault_reason(failure.cause))))
-        return failure.place
     finally:
         OWN_RISK.clear()
         gc.enable()
-    for number, timing in zip(places, timings, strict=True):
+    for key, timing in zip(keys, timings, strict=True):
         cost = Cost(
             state="measured",
             median_us=timing.median * 1e6,
             low_us=timing.low * 1e6,
             high_us=timing.high * 1e6,
             count=len(timing.samples),
-            max_rel_error=ready[number].max_rel_error,
+            max_rel_error=ready[key][1].max_rel_error,
             measured_at=now_text(),
         )
-        send(TimingReply(number, cost))
-    return None
+        send(TimingReply(key, invalid(raised[key]) if key in raised else cost))
 
 
-def _timed_call(number: int, instance: ToolchainInstance, prepared: PreparedCandidate) -> TimedCall:
-    """Return what times calls of a candidate; it raises ``_CandidateFailed`` where that raises."""
+def _timed_call(
+    candidate: Candidate, prepared: PreparedCandidate, raised: dict[str, str]
+) -> TimedCall:
+    """Return what times calls of a candidate.
+
+    Once one raises, all take ``RAISED_S``, so that the rounds of the others go on without it.
+
+    Args:
+        candidate: The candidate.
+        prepared: What is called.
+        raised: Takes the reason, by measurement key, where a call raises.
+    """
     # A device's time is not this process's: its events are asked, whatever runs here.
-    threads = instance.threads if not instance.architecture else 0
+    threads = candidate.instance.threads if not candidate.instance.architecture else 0
 
     def run(calls: int) -> float:
-        try:
-            return undisturbed(lambda: prepared.time(calls), threads)
-        except DeviceFault as fault:
-            end_process(fault)
-        except Exception as error:
-            raise _CandidateFailed(number, error) from error
+        if candidate.key not in raised:
+            try:
+                return undisturbed(lambda: prepared.time(calls), threads)
+            except DeviceFault as fault:
+                end_process(fault)
+            except Exception as error:
+                raised[candidate.key] = fault_reason(error)
+        return calls * RAISED_S
 
     return run
 

@@ -292,7 +292,7 @@ class _MeasureCall:
                     next_groups = self.groups[number : self.compiled_groups]
                     self.ahead = [c for each in next_groups for c in self.unmeasured(each)]
                 self.progress(wanted[0].label, group.nodes)
-                self.group(group.nodes, wanted)
+                self.group(wanted)
                 self.measurer.renew_if_bloated()
         except Cancelled:
             self.outcome.stopped = True
@@ -309,44 +309,38 @@ class _MeasureCall:
         """Tell whether the deadline has passed."""
         return self.deadline is not None and time.monotonic() >= self.deadline
 
-    def group(self, nodes: tuple[int, ...], candidates: list[Candidate]) -> None:
+    def group(self, candidates: list[Candidate]) -> None:
         """Measure one group, and again without the culprit each time the child ends early.
 
         Args:
-            nodes: The operator numbers of the group.
             candidates: Its candidates that have no cost yet.
 
         Raises:
             Cancelled: The user stopped it.
             MeasureError: The child failed in a way that no candidate is to blame for.
         """
-        waiting = dict(enumerate(candidates))
+        waiting = {candidate.key: candidate for candidate in candidates}
         try:
-            call_again(
-                lambda: self.ask(nodes, waiting), lambda fault: self.take_out(fault, waiting)
-            )
+            call_again(lambda: self.ask(waiting), lambda fault: self.take_out(fault, waiting))
         except WorkerError as error:
             raise MeasureError(f"measuring failed: {error}") from error
 
-    def ask(self, nodes: tuple[int, ...], waiting: dict[int, Candidate]) -> None:
+    def ask(self, waiting: dict[str, Candidate]) -> None:
         """Have the child measure one group, if there is time.
 
         Args:
-            nodes: The operator numbers of the group.
-            waiting: The candidates without an answer, by their places; they go as answers come.
+            waiting: The candidates without an answer, by measurement key; they go as answers come.
         """
-        for number, candidate in list(waiting.items()):
+        for key, candidate in list(waiting.items()):
             reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
             if reason is not None:
-                self.leave_out(waiting.pop(number), reason)
+                self.leave_out(waiting.pop(key), reason)
         if not waiting or self.out_of_time():
             return
         left_s = self.seconds_left()
         most_s = self.measurer.candidate_limit_s
         request = TimingRequest(
-            nodes,
-            {p: c.instance for p, c in waiting.items()},
-            {p: (c.takes, c.gives) for p, c in waiting.items()},
+            tuple(waiting.values()),
             limit_s=within_budget(most_s, left_s, min(LEAST_S, most_s)),
             ahead=tuple(self.ahead),
         )
@@ -356,7 +350,7 @@ class _MeasureCall:
             return
 
         def answered(reply: TimingReply) -> None:
-            self.keep(waiting.pop(reply.place), reply.cost)
+            self.keep(waiting.pop(reply.key), reply.cost)
 
         self.measurer.worker.call(request, self.seconds_left(), self.cancel, answered)
         if waiting:
@@ -368,12 +362,12 @@ class _MeasureCall:
             return math.inf
         return max(0.0, self.deadline - time.monotonic()) + GRACE_S
 
-    def take_out(self, fault: WorkerFault, waiting: dict[int, Candidate]) -> bool:
+    def take_out(self, fault: WorkerFault, waiting: dict[str, Candidate]) -> bool:
         """Take out of a group who is to blame for the end of its child.
 
         Args:
             fault: How the child ended.
-            waiting: The candidates without an answer, by their places.
+            waiting: The candidates without an answer, by measurement key.
 
         Returns:
             That the others are tried again.
@@ -381,12 +375,12 @@ class _MeasureCall:
         at_risk, late = fault.at_risk, isinstance(fault, WorkerTimeout)
         if at_risk is None and late:
             return True  # the time of the group is over: nobody knows who would have answered
-        if at_risk is None or int(at_risk.who) not in waiting:
-            for number in list(waiting) if self.was_unexplained or fault.from_outside else ():
-                self.leave_out(waiting.pop(number), fault.how)
+        if at_risk is None or at_risk.who not in waiting:
+            for key in list(waiting) if self.was_unexplained or fault.from_outside else ():
+                self.leave_out(waiting.pop(key), fault.how)
             self.was_unexplained = True
             return True
-        candidate = waiting.pop(int(at_risk.who))
+        candidate = waiting.pop(at_risk.who)
         if fault.from_outside or (late and at_risk.limit_s < self.measurer.candidate_limit_s):
             self.leave_out(candidate, fault.how)  # another run may see it end
         else:

@@ -16,6 +16,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel, import_model
+from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, MeasureError
@@ -184,7 +185,9 @@ def test_a_whole_model_that_amplifies_rounding_is_measured_all_the_same(
         )
     )
     everything = tuple(range(len(model.graph.operators)))
-    prepared = bench.prepare(everything, ToolchainInstance(toolchain="tvm"), lambda: None)
+    instance = ToolchainInstance(toolchain="tvm")
+    whole = make_candidate(model.graph, instance, everything, rule="test")
+    prepared = bench.prepare(whole, lambda: None)
     try:
         assert DEFAULT < prepared.max_rel_error < 1e-1
     finally:

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.format import Formats
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ModelError, UnsupportedError, WrongNumbersError
 from collage_engine.timing.child import OpenRequest
@@ -47,14 +46,8 @@ class PretendedBench:
         with self.log.with_name("ahead").open("a") as stream:
             stream.write(" ".join(candidate.id for candidate in candidates) + "\n")
 
-    def prepare(
-        self,
-        nodes: tuple[int, ...],
-        instance: ToolchainInstance,
-        about_to_run: Callable[[], None],
-        takes: Formats | None = None,
-        gives: Formats | None = None,
-    ) -> Pretended:
+    def prepare(self, candidate: Candidate, about_to_run: Callable[[], None]) -> Pretended:
+        nodes, instance = candidate.nodes, candidate.instance
         with self.log.open("a") as stream:
             stream.write(f"{os.getpid()} {nodes} {instance.id}\n")
         act = instance.option("act")

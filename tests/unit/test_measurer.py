@@ -149,6 +149,14 @@ def test_a_crash_costs_its_culprit_only(bed, act, reason):
     assert len(bed.heard()) == 4
 
 
+def test_one_that_raises_while_it_is_timed_leaves_the_others_their_rounds(bed):
+    candidates = [candidate("bad", 1, act="raises-timed"), candidate("good", 1)]
+    found = bed.measure(*candidates)
+    assert "kernel says no" in found.costs[candidates[0].key].reason
+    assert found.costs[candidates[1].key].median_us == pytest.approx(100, rel=0.01)
+    assert len(bed.log()) == 2, "nothing is compiled again"
+
+
 def test_a_child_that_is_killed_from_outside_costs_no_candidate(bed):
     unlucky, other = candidate("good", 1, act="killed-1"), candidate("good", 2)
     found = bed.measure(unlucky, other)
