@@ -291,7 +291,6 @@ class BuildJob:
     """The child's state: the model it imported last, and what its partitions were lowered to."""
 
     def __init__(self) -> None:
-        self._key: tuple[str, str] | None = None
         self._model: ImportedModel | None = None
         self._lowered: LoweredParts | None = None
         self._folder: Path | None = None
@@ -300,19 +299,14 @@ class BuildJob:
     def __call__(self, request: BuildCover) -> BuiltModule | None:
         """Import the model, then build and export the cover; what was built."""
         from collage_engine.lowering.emit import LoweredParts
-        from collage_engine.lowering.reference import run_onnx
-        from collage_engine.model.importer import import_model
+        from collage_engine.lowering.reference import opened_model
 
-        key = (request.sha256, repr(sorted(request.shapes.items())))
-        if self._model is None or key != self._key:
-            self._model = import_model(
-                request.model, dict(request.shapes), request.sha256, run_onnx
-            )
-            self._key, self._lowered = key, None
+        model = opened_model(request.model, tuple(request.shapes.items()), request.sha256)
         if not request.cover:
             return None
         folder = Path(request.folder).parent / FOLDER
-        if self._lowered is None or folder != self._folder:
-            self._lowered, self._folder = LoweredParts(SharedWeights(folder)), folder
-        built = build_cover(self._model, request.cover, request.spin, self._lowered)
+        if self._lowered is None or model is not self._model or folder != self._folder:
+            self._model, self._folder = model, folder
+            self._lowered = LoweredParts(SharedWeights(folder))
+        built = build_cover(model, request.cover, request.spin, self._lowered)
         return write_module(built, Path(request.folder), link=True)

@@ -10,6 +10,7 @@ no partition's border, are not recorded.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -262,6 +263,16 @@ def run_onnx(model: Any, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     except ToolchainError:
         return evaluate_onnx(model, feeds)
     return session.run(None, feeds)
+
+
+@lru_cache(maxsize=1)
+def opened_model(
+    path: str, shapes: tuple[tuple[str, tuple[int, ...]], ...], sha256: str | None
+) -> ImportedModel:
+    """Return the model of a file, imported; a process keeps the last one. See ``import_model``."""
+    from collage_engine.model.importer import import_model
+
+    return import_model(path, dict(shapes), sha256, run_onnx)
 
 
 def _without_weights(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:

@@ -240,8 +240,8 @@ class MeasurementPlanner:
 
     def _decided_us(self, group: CandidateGroup) -> float:
         """Return how much of the model's time a group decides, wherever its work occurs."""
-        times = max(len(self._members[c.key]) for c in group.candidates)
-        return times * self._estimates.us(group.candidates[0])
+        times = max(len(self._members[c.key]) for c in group)
+        return times * self._estimates.us(group[0])
 
     def _learn(self, candidates: Iterable[Candidate]) -> None:
         """Have the estimates rest on the isolated costs of these candidates, too."""

@@ -65,9 +65,7 @@ class ModelBench:
     """
 
     def __init__(self, request: OpenRequest) -> None:
-        self.model = import_model(
-            request.model_path, request.shapes or None, request.sha256, run_onnx
-        )
+        self.model = import_model(request.model_path, request.shapes, request.sha256, run_onnx)
         self.truth = TrueValues(request.truth_folder)
         self._folder = request.truth_folder
         self._noise: dict[OperatorSet, dict[int, float]] = {}

@@ -147,7 +147,7 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
-        candidates = (candidate for group in groups for candidate in group.candidates)
+        candidates = (candidate for group in groups for candidate in group)
 
         def now(text: str) -> None:
             self.control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
@@ -188,7 +188,7 @@ class Measuring:
         try:
             measurer = self._opened(deadline)
         except Cancelled:
-            keys = {candidate.key for group in groups for candidate in group.candidates}
+            keys = {candidate.key for group in groups for candidate in group}
             stopped = self.control.cancelled.is_set()
             return MeasuringResult(skipped=len(keys), stopped=stopped)
         return measurer.measure(

@@ -58,20 +58,16 @@ NOT_OPENED = (
 )
 
 
-@dataclass(frozen=True)
-class CandidateGroup:
-    """Candidates over one operator set, which are timed against each other on the same inputs."""
-
-    nodes: tuple[int, ...]
-    candidates: tuple[Candidate, ...]
+CandidateGroup = tuple[Candidate, ...]
+"""Candidates over one operator set, which are timed against each other on the same inputs."""
 
 
 def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
     """Return the candidates in groups over the same operators, in order of first appearance."""
-    groups: dict[tuple[int, ...], list[Candidate]] = {}
+    groups: dict[tuple[int, ...], CandidateGroup] = {}
     for candidate in candidates:
-        groups.setdefault(candidate.nodes, []).append(candidate)
-    return [CandidateGroup(nodes, tuple(members)) for nodes, members in groups.items()]
+        groups[candidate.nodes] = (*groups.get(candidate.nodes, ()), candidate)
+    return list(groups.values())
 
 
 @dataclass
@@ -244,7 +240,7 @@ class _MeasureCall:
         self.outcome = MeasuringResult()
         self.by_key: dict[str, list[Candidate]] = {}
         for group in self.groups:
-            for candidate in group.candidates:
+            for candidate in group:
                 if not candidate.key:
                     raise MeasureError(f"candidate {candidate.id} has no measurement key")
                 self.by_key.setdefault(candidate.key, []).append(candidate)
@@ -291,7 +287,7 @@ class _MeasureCall:
                     self.compiled_groups = number + GROUPS_AHEAD
                     next_groups = self.groups[number : self.compiled_groups]
                     self.ahead = [c for each in next_groups for c in self.unmeasured(each)]
-                self.progress(wanted[0].label, group.nodes)
+                self.progress(wanted[0].label, wanted[0].nodes)
                 self.group(wanted)
                 self.measurer.renew_if_bloated()
         except Cancelled:
@@ -303,7 +299,7 @@ class _MeasureCall:
     def unmeasured(self, group: CandidateGroup) -> list[Candidate]:
         """Return the candidates of a group without a cost, one for each measurement key."""
         costs = self.outcome.costs
-        return list({c.key: c for c in group.candidates if c.key not in costs}.values())
+        return list({c.key: c for c in group if c.key not in costs}.values())
 
     def out_of_time(self) -> bool:
         """Tell whether the deadline has passed."""

@@ -248,10 +248,7 @@ class Tuning:
                 ListTasks(
                     self.open_model.path,
                     self.open_model.shapes,
-                    candidate.nodes,
-                    candidate.instance,
-                    candidate.takes,
-                    candidate.gives,
+                    candidate,
                     self.open_model.model.record.sha256,
                 ),
                 timeout_s=2 * ANSWER_S,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from collage_engine.records.format import Formats
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 
-JOB = "collage_engine.timing.tuning_job:TuningJob"
+JOB = "collage_engine.timing.tuning_job:work"
 
 
 @dataclass(frozen=True)
@@ -18,11 +18,7 @@ class ListTasks:
 
     model_path: str
     shapes: dict[str, tuple[int, ...]]
-    nodes: tuple[int, ...]
-    """Operator numbers."""
-    instance: ToolchainInstance
-    takes: Formats = field(default_factory=dict)
-    gives: Formats = field(default_factory=dict)
+    candidate: Candidate
     sha256: str | None = None
     """Of the model file as it must be."""
 
@@ -37,40 +33,19 @@ class Tune:
     seconds: float
 
 
-class TuningJob:
-    """The worker's target; keeps the last model open."""
+def work(request: ListTasks | Tune, send: Callable[[TuneRecord], None]) -> Any:
+    """Answer a request; ``send`` takes the messages that go ahead of the answer."""
+    from collage_engine.lowering.extract import function_of
+    from collage_engine.lowering.reference import opened_model
+    from collage_engine.toolchains.capabilities import tuner_of
+    from collage_engine.toolchains.registry import get
 
-    def __init__(self) -> None:
-        self._opened: tuple[Any, Any] | None = None
-
-    def __call__(self, request: Any, send: Callable[[Any], None]) -> Any:
-        """Answer a request; ``send`` takes the messages that go ahead of the answer."""
-        from collage_engine.toolchains.capabilities import tuner_of
-        from collage_engine.toolchains.registry import get
-
-        tuner: Any = tuner_of(get(request.instance.toolchain))
-        if isinstance(request, ListTasks):
-            return tuner.tasks(self._function(request))
-        assert isinstance(request, Tune)
+    if isinstance(request, Tune):
+        tuner = tuner_of(get(request.instance.toolchain))
         return tuner.tune(request.task, request.instance, request.known, request.seconds, send)
-
-    def _function(self, request: ListTasks) -> Any:
-        from collage_engine.lowering.extract import function_of
-        from collage_engine.lowering.reference import run_onnx
-        from collage_engine.model.importer import import_model
-
-        key = (request.model_path, request.sha256, tuple(sorted(request.shapes.items())))
-        if self._opened is None or self._opened[0] != key:
-            self._opened = (
-                key,
-                import_model(request.model_path, request.shapes or None, request.sha256, run_onnx),
-            )
-        return function_of(
-            self._opened[1],
-            request.instance,
-            request.nodes,
-            "tuned",
-            False,
-            request.takes,
-            request.gives,
-        )
+    model = opened_model(request.model_path, tuple(request.shapes.items()), request.sha256)
+    chosen = request.candidate
+    function = function_of(
+        model, chosen.instance, chosen.nodes, "tuned", False, chosen.takes, chosen.gives
+    )
+    return tuner_of(get(chosen.instance.toolchain)).tasks(function)

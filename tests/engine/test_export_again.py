@@ -20,8 +20,9 @@ from collage_engine.run import export_again as exporting
 from collage_engine.support.errors import ModelError, SessionError
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.child import OpenRequest
-from collage_engine.timing.tuning_job import ListTasks, TuningJob
+from collage_engine.timing.tuning_job import ListTasks, work
 from tests import zoo
+from tests.support.covers import candidate_on
 from tests.support.runs import partition, run_record
 from tests.support.toolchain_cases import Net
 
@@ -87,12 +88,12 @@ def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(t
         folder=str(tmp_path / "out"),
         sha256=before.sha256,
     )
-    instance = ToolchainInstance(toolchain="tvm")
-    listing = ListTasks(path, {}, (0,), instance, sha256=before.sha256)
+    candidate = candidate_on(ToolchainInstance(toolchain="tvm"), (0,))
+    listing = ListTasks(path, {}, candidate, sha256=before.sha256)
     for act in (
         lambda: ModelBench(opening),
         lambda: BuildJob()(build),
-        lambda: TuningJob()(listing, lambda _: None),
+        lambda: work(listing, lambda _: None),
     ):
         with pytest.raises(ModelError, match="was changed while"):
             act()

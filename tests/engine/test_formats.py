@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import numpy as np
 import onnx
 import pytest
@@ -20,7 +19,6 @@ from collage_engine.lowering.rewrite import assemble
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
-from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
 from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
@@ -133,9 +131,8 @@ def test_every_family_takes_and_gives_images_channels_last(bench, family, toolch
             pytest.skip(reason)
     takes, gives = channels_last_border(graph, operator_set(inner))
     assert takes == {0: NHWC}
-    one = make_candidate(graph, instance, inner, rule="test")
-    one = msgspec.structs.replace(one, takes=takes, gives=gives)
-    prepared = ready.prepare(one, lambda: None)  # raises if wrong
+    candidate = candidate_on(instance, inner, takes, gives)
+    prepared = ready.prepare(candidate, lambda: None)  # raises if wrong
     assert prepared.max_rel_error < 1e-5
     prepared.close()
 

@@ -16,12 +16,12 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.model.importer import ImportedModel, import_model
-from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.timing.bench import ModelBench, check
 from collage_engine.timing.child import OpenRequest
+from tests.support.covers import candidate_on
 from tests.zoo.net import Net
 from tests.zoo.quantized import quantize
 from tests.zoo.small import amplifies_rounding
@@ -185,8 +185,7 @@ def test_a_whole_model_that_amplifies_rounding_is_measured_all_the_same(
         )
     )
     everything = tuple(range(len(model.graph.operators)))
-    instance = ToolchainInstance(toolchain="tvm")
-    whole = make_candidate(model.graph, instance, everything, rule="test")
+    whole = candidate_on(ToolchainInstance(toolchain="tvm"), everything)
     prepared = bench.prepare(whole, lambda: None)
     try:
         assert DEFAULT < prepared.max_rel_error < 1e-1

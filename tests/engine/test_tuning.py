@@ -27,6 +27,7 @@ from collage_engine.timing.tuning_choice import tuned_instance
 from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.command import python
+from tests.support.covers import candidate_on
 from tests.support.toolchain_cases import Net
 
 TVM = ToolchainInstance(toolchain="tvm")
@@ -193,7 +194,7 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     nodes = tuple(range(len(imported.graph.operators)))
     records: dict[str, TuneRecord] = {}
     with Worker(JOB, env=virtual_machine_environment(1, False)) as worker:
-        tasks = worker.call(ListTasks(str(path), {}, nodes, TVM))
+        tasks = worker.call(ListTasks(str(path), {}, candidate_on(TVM, nodes)))
         assert {t.schedule for t in tasks} == {"conv"}
         for task in tasks:
             records[task.workload] = worker.call(Tune(task, TVM, None, 3.0))

@@ -22,7 +22,8 @@ class Scripted:
         if isinstance(request, ListTasks):
             # Even and odd operators are equal work each.
             return [
-                TuneTask(workload=f"kernel {n % 2}", description={"n": n}) for n in request.nodes
+                TuneTask(workload=f"kernel {n % 2}", description={"n": n})
+                for n in request.candidate.nodes
             ]
         assert isinstance(request, Tune)
         return self.tune(request, send)

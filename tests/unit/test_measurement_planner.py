@@ -67,7 +67,7 @@ class Stored:
         self.asked: set[str] = set()
 
     def measure_batch(self, groups: Sequence[CandidateGroup], deadline: float) -> dict[str, Cost]:
-        keys = {c.key for group in groups for c in group.candidates}
+        keys = {c.key for group in groups for c in group}
         assert not keys & self.asked, "measured once"
         self.asked |= keys
         return {key: self.costs[key] for key in keys}
@@ -150,7 +150,7 @@ def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
         def measure_batch(
             self, groups: Sequence[CandidateGroup], deadline: float
         ) -> dict[str, Cost]:
-            waves.append({(c.instance.id, c.nodes) for group in groups for c in group.candidates})
+            waves.append({(c.instance.id, c.nodes) for group in groups for c in group})
             return super().measure_batch(groups, deadline)
 
     plan(with_whole_models(1000.0, 1400.0), truth(slow_group_us=320.0), PAIRS, store=Noting)

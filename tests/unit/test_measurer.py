@@ -15,7 +15,6 @@ from collage_engine.store.store import Store
 from collage_engine.support.errors import MeasureError, ModelError
 from collage_engine.timing.measurer import (
     GROUPS_AHEAD,
-    CandidateGroup,
     Measurer,
     group_candidates,
 )
@@ -280,4 +279,4 @@ def test_a_candidate_without_a_key_is_refused(bed):
     instance = ToolchainInstance(toolchain="t")
     nameless = CandidateRecord(id="x", instance=instance, nodes=(0,), label="l")
     with pytest.raises(MeasureError, match="no measurement key"):
-        bed.measurer.measure([CandidateGroup((0,), (nameless,))])
+        bed.measurer.measure([(nameless,)])

@@ -263,7 +263,7 @@ class Bench:
 
     def measure_batch(self, groups: list[CandidateGroup], deadline: float) -> dict[str, Cost]:
         cost = Cost(state="measured", median_us=80.0, low_us=80.0, high_us=80.0)
-        return {c.key: cost for group in groups for c in group.candidates}
+        return {c.key: cost for group in groups for c in group}
 
 
 def catalog_of(*instances: ToolchainInstance) -> CandidateCatalog:
