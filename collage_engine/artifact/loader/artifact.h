@@ -6,7 +6,7 @@
 //   collage::Artifact artifact(folder, collage::Opened(folder));  // throws where a file has changed
 //   std::vector<ffi::Tensor> outputs = artifact.Run(inputs);      // in the manifest's order
 //
-// Of an artifact for several shapes each call picks by its inputs' shapes, as run_artifact.py does.
+// Of an artifact for several shapes each call picks the one that its inputs have; run_artifact.py pads smaller ones, too.
 
 #pragma once
 
@@ -90,7 +90,6 @@ struct Value {
   double tolerance = -1;  // an output's own; below 0: the artifact's
   size_t sample_begin, sample_bytes;  // where its values lie in the sample's file
   DLDataType type{};
-  std::vector<std::string> dims{};  // of each axis the dimension along which it may be padded or cut; empty: none
 };
 
 // The inputs or outputs that a manifest lists.
@@ -103,10 +102,6 @@ inline std::vector<Value> ValuesOf(const json::Object& manifest, const char* key
     if (value.dtype == "string") Fail("'" + value.name + "' holds texts, which only the loader in Python takes");
     value.type = ffi::StringToDLDataType(ffi::String(value.dtype));
     if (Field(about, "shape") != nullptr) value.shape = GetInts(about, "shape");
-    for (const ffi::Any& dim : Has(about, "dims") ? Get<json::Array>(about, "dims") : json::Array()) {
-      value.dims.push_back(dim == nullptr ? "" : std::string(dim.cast<ffi::String>()));
-    }
-    value.dims.resize(value.shape.size());
     values.push_back(value);
   }
   return values;
@@ -277,23 +272,6 @@ inline const char* DataOf(const ffi::Tensor& tensor) {
   return static_cast<const char*>(tensor.data_ptr()) + tensor.byte_offset();
 }
 
-// Copies the block at the begin of all axes from one row-major array into another.
-inline void CopyBlock(const char* from, const Extents& from_shape, char* to, const Extents& to_shape,
-                      const Extents& block, size_t item, size_t axis = 0) {
-  if (axis == block.size()) {
-    std::memcpy(to, from, item);
-    return;
-  }
-  size_t from_step = item, to_step = item;
-  for (size_t k = axis + 1; k < block.size(); ++k) {
-    from_step *= static_cast<size_t>(from_shape[k]);
-    to_step *= static_cast<size_t>(to_shape[k]);
-  }
-  for (int64_t i = 0; i < block[axis]; ++i, from += from_step, to += to_step) {
-    CopyBlock(from, from_shape, to, to_shape, block, item, axis + 1);
-  }
-}
-
 // The model's own file in a session of ONNX Runtime: the process's copy, else the one that the artifact carries.
 class OwnFile {
  public:
@@ -353,10 +331,8 @@ class OwnFile {
   OrtHandle session_, memory_;
 };
 
-// An artifact: runs the entry for the inputs' shapes, loaded at its first call. Without one it pads them to a larger
-// entry along axes where that changes no result (the "dims" of the entry's inputs) and takes less than the model's own file
-// (from an entry's "pays_from" elements of all inputs on); else it runs that file, where the artifact has it. Calls
-// from several threads take turns.
+// An artifact: runs the entry for the inputs' shapes, loaded at its first call; for others the model's own file, where
+// the artifact has it. Calls from several threads take turns.
 class Artifact {
  public:
   Artifact(const std::string& folder, const json::Object& manifest) : folder_(folder), manifest_(manifest) {
@@ -369,11 +345,7 @@ class Artifact {
       if (Has(about, "folder")) entry.folder = "/" + GetString(about, "folder");
       entry.inputs = ValuesOf(about, "inputs");
       entry.outputs = ValuesOf(about, "outputs");
-      if (Has(about, "pays_from")) entry.pays_from = Get<int64_t>(about, "pays_from");
-      for (const Value& input : entry.inputs) {
-        entry.tensors.push_back(NewTensor(input.shape, input.type));
-        entry.elements += entry.tensors.back().numel();
-      }
+      for (const Value& input : entry.inputs) entry.tensors.push_back(NewTensor(input.shape, input.type));
     }
     if (entries_.size() == 1) Loaded(entries_.front());
   }
@@ -381,27 +353,12 @@ class Artifact {
   struct Entry {
     std::string folder;  // below the artifact's; empty: the artifact is for one shape
     std::vector<Value> inputs, outputs;
-    int64_t elements = 0;   // of all inputs together
-    int64_t pays_from = 0;  // elements of smaller inputs from which on padding takes less than the own file
     std::vector<ffi::Tensor> tensors;  // which a call fills
     std::unique_ptr<Model> model;
-    int64_t calls = 0, padded_calls = 0;
   };
 
   const json::Object& manifest() const { return manifest_; }
   const std::deque<Entry>& entries() const { return entries_; }
-
-  // How often each entry was called, and with which other shapes how often the model's own file ran.
-  json::Object Stats() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    json::Array entries;
-    for (const Entry& entry : entries_) {
-      entries.push_back(json::Object{{"calls", entry.calls}, {"padded", entry.padded_calls}});
-    }
-    json::Object others;
-    for (const auto& [shapes, calls] : other_calls_) others.Set(ffi::String(shapes), calls);
-    return json::Object{{"entries", entries}, {"others", others}};
-  }
 
   // Runs inputs in the manifest's order, on this machine's memory; returns the outputs.
   std::vector<ffi::Tensor> Run(const std::vector<ffi::Tensor>& inputs) {
@@ -411,93 +368,29 @@ class Artifact {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (inputs[i].dtype() != wanted[i].type) Fail("the input '" + wanted[i].name + "' must be " + wanted[i].dtype);
     }
-    std::map<std::string, int64_t> sizes;
-    Entry* entry = Pick(inputs, &sizes);
-    if (entry == nullptr) return RunOther(inputs);
+    const auto fits = [&](const Entry& entry) {
+      return std::equal(inputs.begin(), inputs.end(), entry.inputs.begin(), [](const ffi::Tensor& tensor, const Value& about) {
+        return ShapeOf(tensor) == about.shape;
+      });
+    };
+    const auto entry = std::find_if(entries_.begin(), entries_.end(), fits);
+    if (entry == entries_.end()) return RunOther(inputs);
     Model& model = Loaded(*entry);
-    entry->calls += 1;
-    entry->padded_calls += !sizes.empty();
     for (size_t i = 0; i < inputs.size(); ++i) {
-      char* to = static_cast<char*>(entry->tensors[i].data_ptr());
-      if (sizes.empty()) {
-        std::memcpy(to, DataOf(inputs[i]), ffi::GetDataSize(inputs[i]));
-        continue;
-      }
-      const Extents shape = ShapeOf(inputs[i]);
-      std::memset(to, 0, ffi::GetDataSize(entry->tensors[i]));
-      CopyBlock(DataOf(inputs[i]), shape, to, entry->inputs[i].shape, shape, ItemSize(inputs[i]));
+      std::memcpy(entry->tensors[i].data_ptr(), DataOf(inputs[i]), ffi::GetDataSize(inputs[i]));
     }
     std::vector<ffi::Tensor> outputs = model.Run(entry->tensors);
     if (outputs.size() != entry->outputs.size()) Fail("the model returned another number of outputs");
-    if (!sizes.empty()) {
-      for (size_t i = 0; i < outputs.size(); ++i) Cut(entry->outputs[i], sizes, &outputs[i]);
-    }
     return outputs;
   }
 
  private:
-  static size_t ItemSize(const ffi::Tensor& tensor) { return ffi::GetDataSize(1, tensor.dtype()); }
-
   Model& Loaded(Entry& entry) const {
     const std::string folder = folder_ + entry.folder;
     if (entry.model == nullptr) {
       entry.model = std::make_unique<Model>(folder, entry.folder.empty() ? manifest_ : Opened(folder));
     }
     return *entry.model;
-  }
-
-  // The entry that runs inputs, the smallest one that does, and the sizes of the dimensions along which they have to
-  // be padded for it; null: there is none.
-  Entry* Pick(const std::vector<ffi::Tensor>& inputs, std::map<std::string, int64_t>* sizes) {
-    Entry* best = nullptr;
-    int64_t elements = 0;
-    for (const ffi::Tensor& input : inputs) elements += input.numel();
-    for (Entry& entry : entries_) {
-      std::map<std::string, int64_t> smaller;
-      if (!Fits(entry, inputs, &smaller)) continue;
-      if (smaller.empty()) {
-        sizes->clear();
-        return &entry;
-      }
-      if (Has(manifest_, "others") && elements < entry.pays_from) continue;
-      if (best != nullptr && best->elements <= entry.elements) continue;
-      best = &entry;
-      *sizes = smaller;
-    }
-    return best;
-  }
-
-  // Whether inputs fit an entry once they are padded, and the sizes of the dimensions that are smaller than its own.
-  bool Fits(const Entry& entry, const std::vector<ffi::Tensor>& inputs,
-            std::map<std::string, int64_t>* smaller) const {
-    std::map<std::string, int64_t> sizes;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const Extents& wanted = entry.inputs[i].shape;
-      const ffi::ShapeView shape = inputs[i].shape();
-      if (shape.size() != wanted.size()) return false;
-      for (size_t axis = 0; axis < wanted.size(); ++axis) {
-        const std::string& dim = entry.inputs[i].dims[axis];
-        const int64_t have = shape[axis], need = wanted[axis];
-        if (have != need && (dim.empty() || have <= 0 || have > need)) return false;
-        if (!dim.empty() && sizes.emplace(dim, have).first->second != have) return false;
-        if (have < need) smaller->emplace(dim, have);
-      }
-    }
-    return true;
-  }
-
-  // Takes off an output what belongs to padding.
-  void Cut(const Value& about, const std::map<std::string, int64_t>& sizes, ffi::Tensor* output) const {
-    const Extents shape = ShapeOf(*output);
-    Extents kept = shape;
-    for (size_t axis = 0; axis < about.dims.size(); ++axis) {
-      const auto size = sizes.find(about.dims[axis]);
-      if (size != sizes.end()) kept[axis] = size->second;
-    }
-    if (kept == shape) return;
-    const ffi::Tensor part = NewTensor(kept, output->dtype());
-    CopyBlock(DataOf(*output), shape, static_cast<char*>(part.data_ptr()), kept, kept, ItemSize(part));
-    *output = part;
   }
 
   // Runs inputs for which there is no entry; the first time says so.
@@ -514,11 +407,10 @@ class Artifact {
     if (other_ == nullptr) {
       other_ = std::make_unique<OwnFile>(folder_, manifest_, entries_.front().inputs, entries_.front().outputs);
       std::fprintf(stderr,
-                   "%s has no entry for %s: such calls run the model's own file, and are counted; to add one, place "
-                   "the model with this shape, too\n",
+                   "%s has no entry for %s: such calls run the model's own file; to add one, place the model with "
+                   "this shape, too\n",
                    folder_.c_str(), text.c_str());
     }
-    ++other_calls_[text];
     return other_->Run(inputs);
   }
 
@@ -526,7 +418,6 @@ class Artifact {
   json::Object manifest_;
   std::deque<Entry> entries_;
   std::unique_ptr<OwnFile> other_;
-  std::map<std::string, int64_t> other_calls_;
   std::mutex mutex_;
 };
 

@@ -6,8 +6,6 @@
 // table of functions that the host gives: no second copy of ONNX Runtime is loaded.
 #include <dlfcn.h>
 
-#include <set>
-
 #include "artifact.h"
 
 namespace {
@@ -80,14 +78,7 @@ struct Borrowed {
 // The loaded placement of one session.
 class Kernel {
  public:
-  explicit Kernel(Table api) : api_(api), artifact_(OwnArtifact().folder, OwnArtifact().manifest) {
-    std::lock_guard<std::mutex> lock(mutex_);
-    all_.insert(this);
-  }
-  ~Kernel() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    all_.erase(this);
-  }
+  explicit Kernel(Table api) : api_(api), artifact_(OwnArtifact().folder, OwnArtifact().manifest) {}
 
   Table api() const { return api_; }
 
@@ -113,18 +104,7 @@ class Kernel {
     }
   }
 
-  // What the sessions that are open were called with.
-  static std::string Stats() {
-    std::lock_guard<std::mutex> lock(mutex_);
-    json::Array all;
-    for (Kernel* kernel : all_) all.push_back(kernel->artifact_.Stats());
-    return std::string(json::Stringify(all));
-  }
-
  private:
-  static inline std::mutex mutex_;
-  static inline std::set<Kernel*> all_;  // those of the sessions that are open
-
   Table api_;
   collage::Artifact artifact_;
 };
@@ -189,11 +169,4 @@ extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* 
     }
     ort.Call(collage::kAddCustomOpDomain, options, domain);
   });
-}
-
-// JSON: for each session that is open how often each entry was called, and which other shapes how often.
-extern "C" __attribute__((visibility("default"))) const char* CollageStats() {
-  static thread_local std::string text;
-  text = Kernel::Stats();
-  return text.c_str();
 }
