@@ -660,33 +660,6 @@ class Session:
             p.ExportShapes(document=self._handle, path=_new_folder(out), others=others)
         )
 
-    def annotate(self, out: str | Path, run: str = "last") -> str:
-        """Write the model with a placement in the metadata of its nodes, which Netron shows.
-
-        Args:
-            out: The ONNX file to write; weights that lie beside the model must lie beside it, too.
-            run: Id, name or number of the run.
-
-        Returns:
-            What ``session.layer_assignment_settings`` has to be for ONNX Runtime to keep the split
-            among devices.
-
-        Raises:
-            UsageError: The run has no placement, or the model is gone, or is not to be written to.
-        """
-        from collage_engine.drawing.exports import layer_settings, node_annotations
-
-        path = str(_path(out).resolve())
-        placement = self.run(run).placement
-        if placement is None:
-            raise UsageError(f"the run {run} has no placement")
-        reasons = {
-            part.id: self.explain(part.nodes[0], run).words[0] for part in placement.partitions
-        }
-        notes = node_annotations(placement, reasons)
-        self._engine.request(p.Annotate(document=self._handle, notes=notes, out=path))
-        return layer_settings(placement)
-
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
         self._engine.request(p.SessionSave(document=self._handle, path=str(_path(path))))

@@ -9,7 +9,6 @@ from typing import Any, Required, TypedDict
 
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.lowering.stopwatch import stamp_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.support.errors import ArtifactError, last_line, one_sentence
@@ -44,10 +43,6 @@ class ArtifactResult(TypedDict, total=False):
     repeats: int
     expected_us: float | None
     """What it took when it was exported."""
-    expected_machine: str
-    """The device on which that was measured; empty: untold."""
-    slower_than_exported: bool
-    """With ``--fail-if-slower``: whether it is, by more than is allowed."""
     streams: int
     """Where it was made for throughput: instances at once; there are no latencies then."""
     runs_per_s: float
@@ -87,11 +82,6 @@ class ArtifactProcess:
     def time_calls(self, seconds: float, least: int) -> list[float]:
         """Return the seconds of single calls of the artifact that is open."""
         return loader.seconds_of_calls(self._model, self._inputs, seconds, least)
-
-    def trace_calls(self, runs: int) -> Any:
-        """Return when the virtual machine's calls begin and end, in so many runs."""
-        tensors = self._model.bind(self._inputs)
-        return stamp_kernels(self._model, lambda: self._model.invoke(tensors), runs)
 
 
 def artifact_process(manifest: Mapping[str, Any]) -> Worker:
@@ -153,6 +143,4 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
     wrong = report.pop("wrong")
     if wrong is not None:
         raise ArtifactError(f"{folder} differs from its sample: {one_sentence(wrong)}")
-    if "median_us" in report:
-        report["expected_machine"] = manifest["expected"].get("machine", "")
     return {"artifact": str(folder), **report}

@@ -17,7 +17,7 @@ import msgspec
 from collage_engine.api import Session, run_artifact
 from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.artifact.manifest import is_artifact, read_manifest
-from collage_engine.artifact.paired_times import PROCESSES, compare_artifacts, timed_manifest
+from collage_engine.artifact.paired_times import compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.progress import ProgressReport
@@ -179,42 +179,6 @@ def _device_of(artifact: Path) -> str:
         return device().description
     devices = cuda_probe().devices
     return devices[0].record().description if devices else ""
-
-
-def not_slower(folder: str, result: dict[str, Any], allowed: float) -> tuple[dict[str, Any], int]:
-    """Compare an artifact's time with the one that it had when it was exported.
-
-    Args:
-        folder: The artifact.
-        result: What ``run_artifact`` said of it. Where it is slower it is run again in further
-            processes, and the fastest counts: in some, the same module takes several percent more.
-        allowed: By what share it may be slower.
-
-    Returns:
-        The result that counts, with ``slower_than_exported``; and the exit status.
-
-    Raises:
-        UsageError: It has no such time, or another machine's.
-    """
-    if result.get("expected_us") is None:
-        raise UsageError(
-            f"--fail-if-slower: {folder} does not say what one call took when it was exported (an "
-            "artifact of several shapes says it of each, in its folders)"
-        )
-    here = _device_of(Path(folder))
-    if result["expected_machine"] != here:
-        other = result["expected_machine"] or "an untold one"
-        raise UsageError(
-            f"--fail-if-slower: the time of {folder} was measured on {other}, and this is {here}: "
-            "times of different machines are not compared"
-        )
-    most_us = result["expected_us"] * (1 + allowed)
-    for _ in range(PROCESSES - 1):
-        if result["median_us"] > most_us:
-            again = run_artifact(folder, benchmark=True)
-            result = min(result, again, key=lambda one: float(one["median_us"]))
-    is_slower = result["median_us"] > most_us
-    return {**result, "slower_than_exported": is_slower}, int(is_slower)
 
 
 # -- what is written -------------------------------------------------------------------

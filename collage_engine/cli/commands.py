@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import keyword
 import re
 import time
@@ -17,15 +16,13 @@ import msgspec
 from collage_engine.api import Session, run_artifact
 from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.cli import output
-from collage_engine.cli.check_command import check, not_slower
+from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
-from collage_engine.drawing.exports import LAYER_SETTINGS
 from collage_engine.drawing.progress import ProgressReport
-from collage_engine.drawing.trace import trace_of
 from collage_engine.machine.folders import replace_atomically
 from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles
@@ -44,8 +41,7 @@ from collage_engine.support.errors import (
 )
 from collage_engine.support.files import check_writable, resource, write_atomically
 from collage_engine.support.text import counted
-from collage_engine.toolchains.registry import all_names, title_of
-from collage_engine.wording.amounts import gain_text
+from collage_engine.toolchains.registry import all_names
 from collage_engine.wording.titles import register_toolchains
 
 REPORTS: dict[str, ReportFormat] = {
@@ -325,35 +321,27 @@ def _export(options: argparse.Namespace) -> int:
         raise UsageError(f"--onnxruntime writes an ONNX file: {options.operator} must end in .onnx")
     if options.operator and not out:
         out = options.operator.removesuffix(".onnx")
-    if not out and not options.annotated:
-        raise UsageError(
-            "export: name a folder with -o, or an ONNX file with --annotated or --onnxruntime"
-        )
+    if not out:
+        raise UsageError("export: name a folder with -o, or an ONNX file with --onnxruntime")
     library = None
-    if out:
-        check_target_folder(Path(out))
-    for file in filter(None, (options.annotated, options.operator)):
-        check_writable(file)
+    check_target_folder(Path(out))
+    if options.operator:
+        check_writable(options.operator)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = _open_session(engine, options)
         is_one = not session.shapes or options.dim
-        if options.others and (is_one or not out):
+        if options.others and is_one:
             raise UsageError("--others is of several shapes: one is exported")
-        if not is_one and (options.run or options.annotated):
-            raise UsageError("--run and --annotated are of one shape: say with --dim of which one")
-        settings = session.annotate(options.annotated, run) if options.annotated else ""
+        if not is_one and options.run:
+            raise UsageError("--run is of one shape: say with --dim of which one")
         if options.operator:
             others = None if is_one else options.others
             library = session.export_operator(options.operator, out, run, others=others)
-        elif out and is_one:
+        elif is_one:
             session.export(out, run)
-        elif out:
+        else:
             session.export_shapes(out, others=options.others)
-    if settings:
-        say(f"annotated model: {options.annotated}")
-        say(f"ONNX Runtime's option {LAYER_SETTINGS}: {settings}")
-    if out:
-        say(f"artifact: {out}")
+    say(f"artifact: {out}")
     if library is not None:
         say(f"model for ONNX Runtime: {options.operator}")
         say(f"library for ONNX Runtime's register_custom_ops_library: {library}")
@@ -361,31 +349,13 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    slower = options.fail_if_slower
-    if options.trace:
-        check_writable(options.trace)
-    options.benchmark = options.benchmark or slower is not None
-    result: dict[str, Any] = run_artifact(options.artifact, benchmark=options.benchmark)
-    status = 0
-    if slower is not None:
-        result, status = not_slower(options.artifact, result, slower)
-    if options.trace:
-        from collage_engine.artifact.trace import traced_artifact
-
-        traced = traced_artifact(Path(options.artifact).absolute())
-        _write(options.trace, json.dumps(trace_of(*traced, title_of)))
+    result = run_artifact(options.artifact, benchmark=options.benchmark)
     if options.json:
         output.print_json(result)
-        return status
-    if options.trace:
-        say(f"trace: {options.trace} (opens in https://ui.perfetto.dev and chrome://tracing)")
+        return 0
     for entry in result.get("entries", [result]):
         output.print_result(entry)
-    if "slower_than_exported" in result:
-        by = gain_text(result["median_us"], result["expected_us"])
-        slower = "slower" if status else "not slower"
-        say(f"{slower} than when it was exported by more than is allowed: {by}")
-    return status
+    return 0
 
 
 def _report(options: argparse.Namespace) -> int:

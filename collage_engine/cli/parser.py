@@ -82,13 +82,6 @@ class _PrintSchemas(argparse.Action):
         parser.exit()
 
 
-class _Renamed(argparse.Action):
-    """Refuses an option of an earlier version, and says what it is called now."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> NoReturn:
-        raise argparse.ArgumentError(self, f"it is called {self.const} now")
-
-
 def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document instead")
     parser.add_argument(
@@ -154,9 +147,6 @@ def _add_place_command(commands: Commands) -> None:
     add_dimension_options(parser)
     thoroughness = add_settings(
         parser, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
-    )
-    thoroughness.add_argument(
-        "--no-in-place", action=_Renamed, nargs=0, const="--no-in-model", help=argparse.SUPPRESS
     )
     time_or_none = argument(partial(parse_duration, or_none=True))
     add_setting(thoroughness, "tune_budget_s", type=time_or_none)
@@ -287,16 +277,9 @@ def _add_diagnose_command(commands: Commands) -> None:
 
 
 def _add_export_command(commands: Commands) -> None:
-    export = commands.add_parser(
-        "export", help="write a session's placement as an artifact, or into its ONNX file"
-    )
+    export = commands.add_parser("export", help="write a session's placement as an artifact")
     _add_session(export, "one artifact with an entry for each shape")
     export.add_argument("-o", "--output", metavar="DIR", help="folder of the compiled artifact")
-    export.add_argument(
-        "--annotated",
-        metavar="FILE.onnx",
-        help="write the model with the placement in its nodes' metadata",
-    )
     export.add_argument(
         "--onnxruntime",
         dest="operator",
@@ -312,14 +295,6 @@ def _add_run_command(commands: Commands) -> None:
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
-    run.add_argument(
-        "--fail-if-slower",
-        type=share,
-        metavar="5%%",
-        help="status 1 where it is slower by more than when it was exported, 2 where that was on "
-        "another machine",
-    )
-    run.add_argument("--trace", metavar="FILE.json", help="also write a trace, for Perfetto")
     _add_json(run, "run")
 
 

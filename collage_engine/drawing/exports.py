@@ -1,10 +1,9 @@
-"""The graph and a placement for other programs: as ``networkx``, GraphML and ONNX metadata."""
+"""The graph and a placement for other programs: as ``networkx`` and GraphML."""
 
 from __future__ import annotations
 
 import io
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.graph import GraphRecord, Value, ValueIndex
@@ -92,56 +91,6 @@ def _partitions(placement: Placement | None) -> dict[int, Partition]:
     if placement is None:
         return {}
     return {number: part for part in placement.partitions for number in part.nodes}
-
-
-LAYER_SETTINGS = "session.layer_assignment_settings"
-"""ONNX Runtime's session option that says which layers go to which device. A layer is what
-``layer_ann`` says in a node's metadata."""
-
-
-def node_annotations(placement: Placement, reasons: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return the metadata of each ONNX node by the node's name.
-
-    Names that nodes in several partitions have are left out.
-
-    Args:
-        placement: The placement.
-        reasons: By partition why it runs where it does.
-    """
-    owners = Counter(name for part in placement.partitions for name in part.onnx_nodes)
-    annotations: dict[str, dict[str, str]] = {}
-    for part in placement.partitions:
-        us = part.estimated_us if part.in_place_us is None else part.in_place_us
-        about = {
-            "layer_ann": _layer(part),
-            "collage.toolchain": part.instance,
-            "collage.partition": part.id,
-            "collage.cost_us": "" if us is None else f"{us:.3f}",
-            "collage.reason": reasons.get(part.id, ""),
-        }
-        about = {key: text for key, text in about.items() if text}
-        annotations.update({name: about for name in part.onnx_nodes if owners[name] == 1})
-    return annotations
-
-
-def layer_settings(placement: Placement) -> str:
-    """Return the value of ``LAYER_SETTINGS``: ``cpu(=tvm_cpu, =onednn_cpu); cuda(=cublas_cuda)``.
-
-    ONNX Runtime has no other toolchains: what it keeps of a placement is the split among devices.
-    """
-    layers: dict[str, dict[str, None]] = {}
-    for part in placement.partitions:
-        layers.setdefault(_device(part), {})[f"={_layer(part)}"] = None
-    return "; ".join(f"{device}({', '.join(names)})" for device, names in layers.items())
-
-
-def _layer(part: Partition) -> str:
-    """Name the layer of a partition, without what separates layers in the setting."""
-    return f"{part.toolchain}_{_device(part)}"
-
-
-def _device(part: Partition) -> str:
-    return part.device.partition(":")[0]
 
 
 def placement_graphml(graph: GraphRecord, placement: Placement | None) -> bytes:

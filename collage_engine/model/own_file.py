@@ -1,4 +1,4 @@
-"""Gives the user's own file as a whole model for toolchains, and with notes in its nodes.
+"""Gives the user's own file as a whole model for toolchains.
 
 What a runtime's optimiser knows it often knows by patterns, which a clean-up can break: a
 RepGhostNet takes ONNX Runtime 1.2 times as long after ours, and no model was clearly faster by it
@@ -7,22 +7,15 @@ RepGhostNet takes ONNX Runtime 1.2 times as long after ours, and no model was cl
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onnx import helper
-from onnx.external_data_helper import uses_external_data
-
 from collage_engine.model.dimensions import drop_values
-from collage_engine.model.draft import node_name
 from collage_engine.model.onnx_expand import loses_logarithm
-from collage_engine.model.onnx_external import every_tensor
-from collage_engine.model.onnx_file import parse_model, read_bytes, read_model
+from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_types import value_info
 from collage_engine.support.errors import ModelError, UsageError
-from collage_engine.support.files import write_atomically
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,27 +102,3 @@ def _in_order(
 
 def _element_type(value: ValueInfoProto) -> int:
     return int(value.type.tensor_type.elem_type)
-
-
-def write_annotated(path: Path, notes: Mapping[str, Mapping[str, str]], out: Path) -> None:
-    """Write a model's file again, with metadata in its nodes; nothing else is changed.
-
-    Args:
-        path: The model's file.
-        notes: By the node's name its metadata, which replaces what it has under the same keys.
-        out: The file to write.
-
-    Raises:
-        UsageError: It is the model's file itself; or weights lie beside that, and it is in another
-            folder.
-    """
-    model = parse_model(read_bytes(path), str(path))
-    if out.resolve() == path.resolve():
-        raise UsageError(f"{out} is the model itself, whose sessions know it as it is")
-    beside = any(uses_external_data(tensor) for tensor in every_tensor(model))
-    if beside and out.resolve().parent != path.resolve().parent:
-        raise UsageError(f"{path} has weights beside it: write {out.name} into the same folder")
-    for node in model.graph.node:
-        properties = {prop.key: prop.value for prop in node.metadata_props}
-        helper.set_metadata_props(node, properties | dict(notes.get(node_name(node), {})))
-    write_atomically(out, model.SerializeToString(deterministic=True))

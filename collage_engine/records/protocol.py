@@ -461,17 +461,6 @@ class SessionContinue(DocumentRequest[None], frozen=True, kw_only=True):
     """What the user calls the shape of a document that is alone."""
 
 
-class Annotate(ModelRequest[None, None], frozen=True, kw_only=True):
-    """``model.annotate``: write the model's file again, with metadata in its nodes."""
-
-    method = "model.annotate"
-    on_model = False
-    limit_s = WORK_S
-    notes: dict[str, dict[str, str]]
-    """Metadata by the node's name."""
-    out: str
-
-
 class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
     """``profile.make``: profile the model by a runtime's own means, as one of the runs."""
 

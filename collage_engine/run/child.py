@@ -149,12 +149,6 @@ def _dimensions(job: Job[p.ModelDimensions], control: RunControl) -> OpenSizes:
     return open_sizes(read_without_weights(job.path))
 
 
-def _annotate(job: Job[p.Annotate], control: RunControl) -> None:
-    from collage_engine.model.own_file import write_annotated
-
-    write_annotated(Path(job.path), job.request.notes, Path(job.request.out))
-
-
 def _profile(job: Job[p.ProfileMake], control: RunControl) -> tuple[Profile, ToolchainState]:
     from collage_engine.run.profile import profile_model
 
@@ -220,7 +214,6 @@ DO: dict[type[p.ChildRequest[Any, Any]], Callable[[Any, RunControl], Any]] = {
     p.ModelDimensions: _dimensions,
     p.ShapesResolve: _resolve_shapes,
     p.PaddingProve: _padding,
-    p.Annotate: _annotate,
     p.ProfileMake: _profile,
     p.ProfileRead: _read_profile,
     p.Enumerate: _catalog,

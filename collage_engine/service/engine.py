@@ -524,11 +524,6 @@ class Engine:
             opened.document.runs.append(run)
         return run
 
-    def annotate(self, opened: OpenDocument, request: p.Annotate) -> None:
-        """Write a document's model to a file, with metadata by the names of its nodes."""
-        job = opened.job(request)
-        self._side_job(replace(job, out=request.out))
-
     def export_shapes(self, opened: OpenDocument, request: p.ExportShapes) -> p.Exported:
         """Write an artifact with an entry for each shape, to a folder or as an archive's bytes."""
         placed: list[tuple[OpenDocument, Run]] = []
@@ -596,7 +591,6 @@ HANDLERS: dict[type[Request[Any]], Callable[..., Any]] = {
     p.ExportReport: _from_records(answers.export_report),
     p.ProfileMake: Engine.profile_make,
     p.ProfileRead: Engine.profile_read,
-    p.Annotate: Engine.annotate,
     p.SessionOpen: Engine.session_open,
     p.SessionSave: Engine.session_save,
     p.SessionContinue: Engine.session_continue,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import time
@@ -12,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import psutil
 import pytest
 
@@ -126,51 +124,6 @@ def test_the_artifact_runs_and_agrees(placed, cache):
     assert_fits("run", "result", result)
     assert result["max_rel_error"] < 1e-4
     assert result["median_us"] > 0
-
-
-def test_the_placement_stands_in_the_nodes_of_the_onnx_file(placed, cache, tmp_path):
-    document, _, session = placed
-    out = tmp_path / "annotated.onnx"
-    done = collage(f"export {session} --annotated {out}", cache=cache)
-    assert done.returncode == 0, done.stderr
-    model = onnx.load(out)
-    onnx.checker.check_model(model)
-    metadata = {n.name: {p.key: p.value for p in n.metadata_props} for n in model.graph.node}
-    parts = document["placement"]["partitions"]
-    for part in parts:
-        for name in part["onnx_nodes"]:
-            found = metadata[name]
-            assert found["collage.toolchain"].startswith(part["toolchain"])
-            assert found["collage.partition"] == part["id"] and found["collage.reason"]
-            assert float(found["collage.cost_us"]) > 0
-    folded = {name for name, about in metadata.items() if not about}
-    assert folded == set(document["model"]["folded"])
-    for node in model.graph.node:
-        del node.metadata_props[:]
-    assert model == onnx.load(MNIST), "nothing else was changed"
-
-    (settings,) = re.findall(r"session.layer_assignment_settings: (.*)", done.stdout)
-    layers = {about["layer_ann"] for about in metadata.values() if about}
-    assert set(re.findall(r"=(\w+)", settings)) == layers and settings.startswith("cpu(=")
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.layer_assignment_settings", settings)
-    x = np.ones([d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim], np.float32)
-    runs = [
-        onnxruntime.InferenceSession(path, chosen).run(None, {model.graph.input[0].name: x})[0]
-        for path, chosen in ((out, options), (MNIST, None))
-    ]
-    np.testing.assert_array_equal(*runs)
-    options.add_session_config_entry("session.layer_assignment_settings", "cpu(")
-    with pytest.raises(Exception, match="Invalid layering config"):
-        onnxruntime.InferenceSession(out, options)
-
-
-def test_an_annotated_model_is_another_file(placed, cache, tmp_path):
-    _, _, session = placed
-    done = collage(f"export {session} --annotated {MNIST}", cache=cache)
-    assert done.returncode == 2 and "is the model itself" in done.stderr
-    done = collage(f"export {session}", cache=cache)
-    assert done.returncode == 2 and "--annotated" in done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -62,11 +62,6 @@ def test_a_changed_artifact_is_not_compared(artifact, capsys):
     assert "model.so has changed" in capsys.readouterr().err
 
 
-def test_an_artifact_that_says_no_time_cannot_be_slower_than_that(artifact, capsys):
-    assert main(["run", str(artifact), "--fail-if-slower", "5%"]) == 2
-    assert "--fail-if-slower" in capsys.readouterr().err
-
-
 def test_the_action_in_the_examples_is_a_gate(artifact: Path, tmp_path: Path) -> None:
     """Its command runs, on less time, and writes the files that its later steps read."""
     action = yaml.safe_load((ROOT / "resources" / "examples" / "github-action.yml").read_text())

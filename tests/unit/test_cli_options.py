@@ -155,13 +155,6 @@ def test_wrong_usage_exits_with_two(arguments, capsys):
     assert said.count("\n") == 1 and "--help says what it takes" in said
 
 
-def test_the_old_spelling_of_an_option_is_refused_with_the_new_one(capsys):
-    with pytest.raises(SystemExit):
-        main(["place", "m.onnx", "-o", "out", "--no-in-place"])
-    assert "--no-in-place: it is called --no-in-model now" in capsys.readouterr().err
-    assert not place("--no-in-model").in_place
-
-
 def test_every_equivalent_that_the_page_for_newcomers_names_exists():
     page = resource("coming-from.md").read_text()
     rows = [line.split("|") for line in page.splitlines() if line.startswith("| ")]

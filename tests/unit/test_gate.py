@@ -160,32 +160,6 @@ def test_a_session_without_its_model_is_not_compared(tmp_path, capsys):
     assert "is gone or has changed" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("medians", "status", "processes"),
-    [([100.0], 0, 1), ([110.0, 103.0], 0, 2), ([110.0, 108.0, 109.0], 1, 3)],
-)
-def test_an_artifact_is_slower_where_it_is_so_in_every_process(
-    monkeypatch, medians, status, processes
-):
-    results = [
-        {"median_us": us, "expected_us": 100.0, "expected_machine": "this"} for us in medians
-    ]
-    monkeypatch.setattr(check_command, "_device_of", lambda folder: "this")
-    monkeypatch.setattr(check_command, "run_artifact", lambda *_, **__: results.pop(0))
-    first = results.pop(0)
-    found, got = check_command.not_slower("out", first, 0.05)
-    assert got == status and len(results) == 0
-    assert found["median_us"] == min(medians) and found["slower_than_exported"] == bool(status)
-
-
-@pytest.mark.parametrize("machine", ["another", ""])
-def test_times_of_another_machine_are_not_compared(monkeypatch, machine):
-    monkeypatch.setattr(check_command, "_device_of", lambda folder: "this")
-    result = {"median_us": 9.0, "expected_us": 1.0, "expected_machine": machine}
-    with pytest.raises(check_command.UsageError, match="this"):
-        check_command.not_slower("out", result, 0.05)
-
-
 def test_pairs_are_loaded_until_the_mean_is_known(monkeypatch, tmp_path):
     loaded = []
 

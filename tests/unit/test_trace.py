@@ -5,22 +5,24 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from collage_engine.artifact.trace import traced
 from collage_engine.drawing.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
+from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.support.typed import convert
 from collage_engine.toolchains.registry import title_of
 
-PLACEMENT: dict[str, Any] = {
-    "partitions": [
-        {"id": "p0", "toolchain": "tvm", "onnx_nodes": ["conv", "relu"], "estimated_us": 9.0},
-        {"id": "p1", "toolchain": "onednn"},
-        {"id": "p2", "toolchain": "tvm"},
-    ],
-    "kernels": [["conv", 0], ["reshape", 0], ["relu", 0], ["p1_onednn", 1], ["conv", 2]],
-    "hand_overs": [[0, 1], [0, 2], [1, 2]],
-}
-NAMES = ["vm.builtin.alloc_tensor", "conv", "relu", "cast", "p1_onednn", "conv"]
-"""The reshape became a view, and a conversion was put in."""
-MOMENTS = [1000, 1100, 1200, 2000, 5000, 5100, 6000, 7000, 7500, 8000, 9000, 9500, 9900, 10000]
+PARTS = (
+    {"id": "p0", "toolchain": "tvm", "onnx_nodes": ["conv", "relu"], "estimated_us": 9.0},
+    {"id": "p1", "toolchain": "onednn", "onnx_nodes": [], "estimated_us": None},
+    {"id": "p2", "toolchain": "tvm", "onnx_nodes": [], "estimated_us": None},
+)
+LAYERS = (
+    LayerTime(name="conv", us=3.0, gap_us=1.0, partition=0),
+    LayerTime(name="relu", us=0.9, gap_us=0.1, partition=0),
+    LayerTime(name="cast", us=0.5, gap_us=1.0),
+    LayerTime(name="p1_onednn", us=1.0, gap_us=0.5, partition=1),
+    LayerTime(name="conv", us=0.4, gap_us=0.5, partition=2),
+)
+"""A conversion was put in between two partitions."""
 
 
 def slices(trace: dict[str, Any], track: str) -> list[tuple[str, float, float]]:
@@ -37,8 +39,10 @@ def slices(trace: dict[str, Any], track: str) -> list[tuple[str, float, float]]:
 
 
 def traced_run() -> dict[str, Any]:
-    placement = traced(PLACEMENT, NAMES, MOMENTS)
-    return trace_of(placement, PLACEMENT["hand_overs"], "net.onnx", title_of)
+    about: Any = {"candidate": "", "config": {}, "nodes": []}
+    parts = tuple(convert({**about, **part}, Partition, json=True) for part in PARTS)
+    placement = Placement(partitions=parts, estimated_us=None, measured_us=9.0, layers=LAYERS)
+    return trace_of(placement, [(0, 1), (0, 2), (1, 2)], "net.onnx", title_of)
 
 
 def test_partitions_and_what_is_between_fill_the_run():
