@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +16,12 @@ from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.candidates.catalog import checked_instances
 from collage_engine.lowering.build import build_cover, write_module
-from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.partition.greedy import greedy
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.run.conformance.exact import exact_values_are_exact
 from collage_engine.run.conformance.module_checks import (
     calls_leave_nothing,
-    modules_are_saved_whole,
     threads_take_turns,
 )
 from collage_engine.run.conformance.nan import nan_is_handed_on
@@ -37,27 +32,15 @@ from collage_engine.run.conformance.subject import (
     demand,
     described,
 )
-from collage_engine.support.errors import MOST_CHARACTERS, ToolchainError
+from collage_engine.support.errors import MOST_CHARACTERS
 from collage_engine.support.text import counted
-from collage_engine.toolchains import capabilities, registry, runtime
+from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.wording.titles import PATTERNS
 
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
-NEARLY = 0.75
-"""Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
-misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
-``library_table``)."""
-CAPABILITIES = tuple(
-    var
-    for var in vars(capabilities).values()
-    if isinstance(var, type) and getattr(var, "_is_runtime_protocol", False)
-)
-"""The protocols of ``toolchains.capabilities`` that are found by ``isinstance``."""
-CORE = frozenset(dir(Toolchain))
-"""Names that every toolchain has."""
 
 
 def about_is_complete(subject: Subject) -> str:
@@ -94,35 +77,6 @@ def probe_answers(subject: Subject) -> str:
     raise NotApplicable(f"it is not available here: {state.reason}")
 
 
-def capabilities_are_named_right(subject: Subject) -> str:
-    """No method is nearly one of a capability."""
-    cls = type(subject.toolchain)
-    named = {name for name in dir(cls) if not name.startswith("_")}
-    names: list[str] = []
-    missing: dict[str, str] = {}
-    for protocol in CAPABILITIES:
-        methods = {name for name in vars(protocol) if not name.startswith("_")} - CORE
-        if methods <= named:
-            names.append(protocol.__name__)
-        else:
-            missing |= {_squeezed(name): f"{name} of {protocol.__name__}" for name in methods}
-    bases = [base for base in cls.__mro__ if base.__module__.startswith(f"{runtime.__name__}.")]
-    ours = CORE.union(*map(vars, bases))
-    for name in sorted(n for n in named - ours if callable(getattr(cls, n))):
-        for near in get_close_matches(_squeezed(name), missing, 1, NEARLY):
-            demand(
-                False,
-                f"it has {name}, which is nearly {missing[near]}: call it that, or, if it is no "
-                "part of that capability, something else or with a leading underscore",
-            )
-    return ", ".join(sorted(names)) or "it has no optional capability"
-
-
-def _squeezed(name: str) -> str:
-    """Return a method's name without what spellings differ in most."""
-    return name.replace("_", "").lower()
-
-
 def instances_are_distinct(subject: Subject) -> str:
     """``instances`` gives float32 configurations, the default first, with the run's threads."""
     toolchain, listed = subject.toolchain, ""
@@ -146,7 +100,7 @@ def instances_are_distinct(subject: Subject) -> str:
 def supports_gives_reasons(subject: Subject) -> str:
     """``supports`` gives None or a short reason for every operator, the same every time."""
     taken = refused = 0
-    for case in subject.cases():
+    for case in subject.cases:
         graph = case.model.graph
         for instance in subject.instances():
             for index in graph.operators:
@@ -166,22 +120,13 @@ def supports_gives_reasons(subject: Subject) -> str:
     return f"{counted(taken, 'operator')} supported, {refused} refused with a reason"
 
 
-def candidates_are_valid(subject: Subject) -> str:
-    """``partition_spec`` proposes sub-graphs whose operators it all supports."""
-    total = 0
-    for case in subject.cases():
-        graph = case.model.graph
-        for instance in subject.instances():
-            for record in subject.candidates(case, instance):
-                total += 1
-                for operator in record.nodes:
-                    index = operator
-                    reason = subject.toolchain.supports(graph, index, instance)
-                    demand(
-                        reason is None,
-                        f"model {case.name}: a candidate of rule {record.rule} holds "
-                        f"{graph.nodes[index].op}, which supports() refuses: {reason}",
-                    )
+def candidates_are_there(subject: Subject) -> str:
+    """``partition_spec`` and ``supports`` give candidates."""
+    total = sum(
+        len(subject.candidates(case, instance))
+        for case in subject.cases
+        for instance in subject.instances()
+    )
     demand(total, "it proposes no candidate for any model")
     return counted(total, "candidate")
 
@@ -190,7 +135,7 @@ def results_are_right(subject: Subject) -> str:
     """What it compiles computes the true values, and the same when it is called again."""
     subject.needs_to_run()
     total = 0
-    for case in subject.cases():
+    for case in subject.cases:
         for instance in subject.instances():
             for function in subject.functions(case, instance):
                 first, *others = subject.run(case, function, calls=3)
@@ -208,34 +153,11 @@ def results_are_right(subject: Subject) -> str:
 def threads_are_kept(subject: Subject) -> str:
     """With two threads it computes the same as with one."""
     subject.needs_to_run()
-    case = next(c for c in subject.cases() if subject.candidates(c, subject.instances()[0]))
+    case = next(c for c in subject.cases if subject.candidates(c, subject.instances()[0]))
     for instance in subject.instances(threads=2):
         for function in subject.functions(case, instance)[-2:]:
             subject.compare(case, function, subject.run(case, function)[0])
     return "right with two threads too"
-
-
-def refusals_are_sentences(subject: Subject) -> str:
-    """Asked to compile a node that it does not support, it raises a ToolchainError of one line."""
-    subject.needs_to_run()
-    for case in subject.cases():
-        graph = case.model.graph
-        instance = subject.instances()[0]
-        for number, index in enumerate(graph.operators):
-            if subject.toolchain.supports(graph, index, instance) is None:
-                continue
-            node = graph.record.whole_nodes([number])
-            function = function_of(case.model, instance, node, "refused")
-            try:
-                compile_function(function).close()
-            except ToolchainError as error:
-                demand(
-                    str(error).strip() and "\n" not in str(error).strip(),
-                    f"{graph.nodes[index].op}: the refusal {str(error)!r} is not one line",
-                )
-                return f"it says: {error}"
-            # It can do more than it promises, which harms nobody.
-    raise NotApplicable("it supports every operator of the models, or compiles it all the same")
 
 
 def libraries_are_there(subject: Subject) -> str:
@@ -251,33 +173,21 @@ def libraries_are_there(subject: Subject) -> str:
     return ", ".join(names) or "none: what it compiles needs no library of its own"
 
 
-def shares_a_process(subject: Subject) -> str:
-    """It computes the same in a process in which another toolchain computes too."""
-    subject.needs_to_run()
-    other = _other(subject.toolchain)
-    case = next(c for c in subject.cases() if subject.candidates(c, subject.instances()[0]))
-    function = subject.functions(case, subject.instances()[0])[-1]
-    given = case.truth.inputs_of(function)
-    theirs = function_of(case.model, other, range(len(case.model.graph.operators)), "other")
-    inputs = case.truth.inputs_of(theirs)
-    with compile_function(function) as mine, compile_function(theirs) as second:
-        for _ in range(2):
-            subject.compare(case, function, mine.run(given))
-            subject.compare(case, theirs, second.run(inputs))
-    return f"beside {other.toolchain}"
-
-
 def artifacts_move(subject: Subject) -> str:
-    """An artifact with its partitions runs by itself, also from another folder."""
+    """An artifact in which it shares a process with another toolchain runs from another folder."""
     subject.needs_to_run()
     instance, other = subject.instances()[0], _other(subject.toolchain)
-    covers = [(c, greedy(c.model.graph, [subject.source(c, instance)])) for c in subject.cases()]
-    mixed = [each for each in covers if each[1].partitions and each[1].uncovered]
-    whole = [each for each in covers if each[1].partitions]
-    demand(whole, "nothing of any model can be covered with its candidates")
-    case, best = (mixed or whole)[0]
-    parts = [(instance, part.operators) for part in best.partitions]
-    parts += [(other, (operator,)) for operator in best.uncovered]
+    pairs = [
+        (case, candidate.nodes)
+        for case in subject.cases
+        for candidate in subject.candidates(case, instance)
+        if not (candidate.takes or candidate.gives)
+        and len(candidate.nodes) < len(case.model.graph.operators)
+    ]
+    demand(pairs, "none of its candidates leaves another toolchain anything of a model")
+    case, nodes = max(pairs, key=lambda pair: len(pair[1]))
+    parts = [(instance, nodes)]
+    parts += [(other, (rest,)) for rest in case.model.graph.operators if rest not in nodes]
     cover = [make_candidate(case.model.graph, *part, rule="conformance") for part in parts]
     built = build_cover(case.model, cover)
     folder = subject.folder / "artifact"
@@ -290,7 +200,7 @@ def artifacts_move(subject: Subject) -> str:
     files = {library.name for library in built.about.libraries}
     lacking = sorted(name for name in files if not (moved / name).is_file())
     demand(not lacking, f"the artifact lacks {', '.join(lacking)}")
-    return f"{counted(len(cover), 'partition')}, wrong by {report['max_rel_error']:.2g} at most"
+    return f"beside {other.toolchain}, wrong by {report['max_rel_error']:.2g} at most"
 
 
 def _other(toolchain: Toolchain) -> ToolchainInstance:
@@ -311,20 +221,16 @@ Check = Callable[[Subject], str]
 CHECKS: dict[str, Check] = {
     "about is complete": about_is_complete,
     "probe answers": probe_answers,
-    "capabilities are named right": capabilities_are_named_right,
     "instances are distinct": instances_are_distinct,
     "libraries are there": libraries_are_there,
     "supports gives reasons": supports_gives_reasons,
-    "candidates are valid": candidates_are_valid,
+    "candidates are there": candidates_are_there,
     "results are right": results_are_right,
     "NaN is handed on": nan_is_handed_on,
     "exact values are exact": exact_values_are_exact,
     "threads are kept": threads_are_kept,
     "threads take turns": threads_take_turns,
     "calls leave nothing": calls_leave_nothing,
-    "modules are saved whole": modules_are_saved_whole,
-    "refusals are sentences": refusals_are_sentences,
-    "shares a process": shares_a_process,
     "artifacts move": artifacts_move,
 }
 """Name, as it is printed → the check, in the order in which they run."""
@@ -333,7 +239,7 @@ FOUNDATIONS = (
     "probe answers",
     "instances are distinct",
     "supports gives reasons",
-    "candidates are valid",
+    "candidates are there",
     "results are right",
 )
 """Checks on which all after them rest: where one fails, the others would fail for its cause."""

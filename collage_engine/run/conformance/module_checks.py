@@ -1,4 +1,4 @@
-"""Checks of the module that a toolchain compiles: saved, called often, called by several threads.
+"""Checks of the module that a toolchain compiles: called often, called by several threads.
 
 They are for toolchains with a runtime module of their own; what is lowered to TIR has none.
 """
@@ -28,28 +28,6 @@ LEAK_BYTES = 170 * BATCHES[-1]
 call are less than any object that a runtime makes for a call."""
 
 Call = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
-
-
-def modules_are_saved_whole(subject: Subject) -> str:
-    """A module that was saved and loaded computes the same, and one that is cut off is refused."""
-    case, function, module = _compiled(subject)
-    save = module.get_function("collage.save")
-    if save is None:
-        raise NotApplicable("its module has no function collage.save")
-    import tvm_ffi
-
-    data = bytes(save())
-    load = tvm_ffi.get_global_func(f"ffi.Module.load_from_bytes.{module.kind}")
-    again = _call(load(data), function)(case.truth.inputs_of(function))
-    subject.compare(case, function, again)
-    for size in (0, len(data) // 2, len(data) - 1):
-        try:
-            load(data[:size])
-        except Exception as error:
-            demand(str(error).strip(), f"a module that is cut off after {size} bytes has no reason")
-        else:
-            demand(False, f"a module of {len(data)} bytes that is cut off after {size} is loaded")
-    return f"{len(data)} bytes"
 
 
 def threads_take_turns(subject: Subject) -> str:
@@ -103,7 +81,7 @@ def _compiled(subject: Subject) -> tuple[Case, Function, Any]:
     if isinstance(subject.toolchain, LowersToTir):
         raise NotApplicable("it has no runtime module of its own")
     instance = subject.instances()[0]
-    pairs = [(c, f) for c in subject.cases() for f in subject.functions(c, instance)]
+    pairs = [(c, f) for c in subject.cases for f in subject.functions(c, instance)]
     case, function = max(pairs, key=lambda each: len(each[1].members))
     return case, function, subject.toolchain.compile(function)
 

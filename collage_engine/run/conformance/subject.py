@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
-from collage_engine.partition.enumerate import CandidateSource, enumerate_candidates
+from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.precision import FLOAT32, TF32, TOLERANCES
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
@@ -64,7 +64,6 @@ class Subject:
 
     name: str
     folder: Path
-    _cases: dict[str, Case] = field(default_factory=dict)
 
     @cached_property
     def toolchain(self) -> Toolchain:
@@ -103,24 +102,22 @@ class Subject:
         if not self.state.available:
             raise NotApplicable(f"it is not available here: {self.state.reason}")
 
-    def cases(self) -> Iterator[Case]:
+    @cached_property
+    def cases(self) -> list[Case]:
         """Return every model of the suite, with its true values."""
+        cases = []
         models = MODELS if self.target.kind == "cpu" else DEVICE_MODELS
         for name, graph in models.items():
-            if name not in self._cases:
-                model = import_onnx(model_of(graph))
-                inputs = model.random_inputs(0)
-                truth = TrueValues.record(model, inputs, self.folder / "values" / name)
-                self._cases[name] = Case(name, model, inputs, truth)
-            yield self._cases[name]
+            model = import_onnx(model_of(graph))
+            inputs = model.random_inputs(0)
+            truth = TrueValues.record(model, inputs, self.folder / "values" / name)
+            cases.append(Case(name, model, inputs, truth))
+        return cases
 
-    def source(self, case: Case, instance: ToolchainInstance) -> CandidateSource:
-        """Return the source of an instance's candidates of a model, as a run makes it."""
-        return source_of(case.model.graph, self.toolchain, instance)
-
-    def candidates(self, case: Case, instance: ToolchainInstance) -> list[Candidate]:
+    def candidates(self, case: Case, instance: ToolchainInstance) -> tuple[Candidate, ...]:
         """Return its candidates of a model, with plain borders and with others."""
-        return list(enumerate_candidates(case.model.graph, [self.source(case, instance)]))
+        graph = case.model.graph
+        return enumerate_candidates(graph, [source_of(graph, self.toolchain, instance)])
 
     def functions(self, case: Case, instance: ToolchainInstance) -> list[Function]:
         """Return some of its candidates with plain borders as functions, small and large ones."""
@@ -153,16 +150,8 @@ class Subject:
 
     def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
         """Demands that outputs are the true ones, within the tolerance."""
-        truth = case.truth.outputs_of(function)
-        for output, wanted in zip(outputs, truth, strict=True):
-            demand(
-                output.shape == wanted.shape,
-                f"{described(case, function)}: an output has shape {list(output.shape)}, not "
-                f"{list(wanted.shape)}",
-            )
-        error = max(
-            errors(output, wanted)[1] for output, wanted in zip(outputs, truth, strict=True)
-        )
+        pairs = zip(outputs, case.truth.outputs_of(function), strict=True)
+        error = max(errors(output, wanted)[1] for output, wanted in pairs)
         demand(
             error <= TOLERANCE,
             f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "
