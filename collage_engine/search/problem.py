@@ -5,8 +5,9 @@ What the words mean here, exactly
 **Nodes** are operators, listed in topological order; ``inputs`` are producing nodes only, and
 repeating one changes nothing. Every listed node is covered, also one that reaches no output.
 
-**Candidates** are convex node sets (no path leaves and comes back), connected or not, with any
-number of exits. Only ``measured`` ones are chosen; ``invalid`` and ``unknown`` ones never.
+**Candidates** are node sets, connected or not, with any number of exits. One from which a path
+leaves and comes back waits for itself, so that no cover contains it. Only ``measured`` ones are
+chosen; ``invalid`` and ``unknown`` ones never.
 
 **A cover** is a set of candidates in which every node lies exactly once and whose quotient
 graph (partitions as nodes) has no cycle. It costs the sum of

@@ -6,7 +6,7 @@ what is wrong beyond types and ranges is found here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Set
 from typing import Any
 
 import msgspec
@@ -15,9 +15,7 @@ from collage_engine.search.api import Search, k_best, solve
 from collage_engine.search.problem import (
     Answer,
     Problem,
-    ProblemCandidate,
     ProblemPin,
-    Transitions,
 )
 from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.support.errors import UsageError
@@ -34,13 +32,19 @@ def read_problem(text: str | bytes) -> Problem:
         problem: Problem = decode(text, Problem)
     except msgspec.DecodeError as error:
         raise UsageError(f"the problem: {error}") from error
-    positions = _check_nodes(problem)
-    _check_known("outputs", problem.outputs, positions)
-    _check_candidates(problem, positions)
-    _check_transitions(problem.transitions, positions)
-    _check_once("priority", problem.priority)
+    nodes = _check_nodes(problem)
+    _check_known("outputs", problem.outputs, nodes)
+    _check_once("candidates", [str(candidate.id) for candidate in problem.candidates])
+    for index, candidate in enumerate(problem.candidates):
+        where = f"candidates[{index}]"
+        _check_known(f"{where}.nodes", candidate.nodes, nodes)
+        _check_once(f"{where}.nodes", candidate.nodes)
+        if candidate.state == "measured" and candidate.cost_us is None:
+            raise UsageError(f"{where}.cost_us: a measured candidate needs a cost")
+    _check_once("transitions.pairs", [pair[:2] for pair in problem.transitions.pairs])
+    _check_once("transitions.formats", [entry[:3] for entry in problem.transitions.formats])
     for index, pin in enumerate(problem.pins):
-        _check_pin(pin, f"pins[{index}]", positions)
+        _check_pin(pin, f"pins[{index}]", nodes)
     return problem
 
 
@@ -53,9 +57,9 @@ def problem_from(data: object) -> Problem:
     return read_problem(msgspec.json.encode(data))
 
 
-def _check_known(where: str, nodes: Iterable[int], positions: Mapping[int, int]) -> None:
+def _check_known(where: str, nodes: Iterable[int], known: Set[int]) -> None:
     for node in nodes:
-        if node not in positions:
+        if node not in known:
             raise UsageError(f"{where}: there is no node {node}")
 
 
@@ -67,93 +71,23 @@ def _check_once(where: str, names: Iterable[object]) -> None:
         seen.add(name)
 
 
-def _check_nodes(problem: Problem) -> dict[int, int]:
-    """Return the place of each node; it has to come after what it takes."""
+def _check_nodes(problem: Problem) -> set[int]:
+    """Return the ids of the nodes; each has to come after what it takes."""
     _check_once("nodes", [node.id for node in problem.nodes])
-    place: dict[int, int] = {}
+    before: set[int] = set()
     for index, node in enumerate(problem.nodes):
         for producer in node.inputs:
-            if producer not in place:
+            if producer not in before:
                 raise UsageError(
                     f"nodes[{index}].inputs: there is no node {producer} before node {node.id}; "
                     "list nodes in topological order"
                 )
-        place[node.id] = index
-    return place
+        before.add(node.id)
+    return before
 
 
-def _check_candidates(problem: Problem, positions: Mapping[int, int]) -> None:
-    _check_once("candidates", [str(candidate.id) for candidate in problem.candidates])
-    inputs = [tuple({positions[i] for i in node.inputs}) for node in problem.nodes]
-    convex: dict[tuple[int, ...], int | None] = {}
-    for index, candidate in enumerate(problem.candidates):
-        where = f"candidates[{index}]"
-        _check_known(f"{where}.nodes", candidate.nodes, positions)
-        places = tuple(sorted([positions[node] for node in candidate.nodes]))
-        if places not in convex:
-            _check_once(f"{where}.nodes", candidate.nodes)
-            convex[places] = path_outside(places, inputs)
-        outside = convex[places]
-        if outside is not None:
-            node = problem.nodes[outside].id
-            raise UsageError(
-                f"{where}.nodes: node {node} is not convex with the others: a path leaves the "
-                f"candidate and comes back through node {node}"
-            )
-        if candidate.state == "measured" and candidate.cost_us is None:
-            raise UsageError(f"{where}.cost_us: a measured candidate needs a cost")
-        if candidate.gives or candidate.takes:
-            _check_formats(candidate, where, positions, inputs)
-
-
-def _check_formats(
-    candidate: ProblemCandidate,
-    where: str,
-    positions: Mapping[int, int],
-    inputs: list[tuple[int, ...]],
-) -> None:
-    inside = {positions[node] for node in candidate.nodes}
-    for node in candidate.gives:
-        if positions.get(node) not in inside:
-            raise UsageError(f"{where}.gives: node {node} is not in the candidate")
-    taken = inside.union(*(inputs[position] for position in inside))
-    for node in candidate.takes:
-        if positions.get(node) not in taken:
-            raise UsageError(f"{where}.takes: node {node} is not an input of the candidate")
-
-
-def path_outside(places: tuple[int, ...], inputs: list[tuple[int, ...]]) -> int | None:
-    """Return a node through which a path leaves a set and comes back; None when it is convex.
-
-    Args:
-        places: The set's places, ascending.
-        inputs: Per place the places of its producers.
-    """
-    low, high = places[0], places[-1]
-    if high - low + 1 == len(places):
-        return None
-    inside = set(places)
-    after: set[int] = set()
-    for position in range(low + 1, high + 1):
-        if position in inside:
-            for producer in inputs[position]:
-                if producer in after:
-                    return producer
-        elif any(i in inside or i in after for i in inputs[position]):
-            after.add(position)
-    return None
-
-
-def _check_transitions(transitions: Transitions, positions: Mapping[int, int]) -> None:
-    where = "transitions"
-    _check_once(f"{where}.pairs", [(one, other) for one, other, _ in transitions.pairs])
-    _check_once(f"{where}.formats", [(n, one, two) for n, one, two, _ in transitions.formats])
-    for index, (node, _, _, _) in enumerate(transitions.formats):
-        _check_known(f"{where}.formats[{index}]", [node], positions)
-
-
-def _check_pin(pin: ProblemPin, where: str, positions: Mapping[int, int]) -> None:
-    _check_known(f"{where}.nodes", pin.nodes, positions)
+def _check_pin(pin: ProblemPin, where: str, nodes: Set[int]) -> None:
+    _check_known(f"{where}.nodes", pin.nodes, nodes)
     shapes = [n for n in ("exactly", "together") if getattr(pin, n)]
     others = [n for n in ("not_toolchain", "device") if getattr(pin, n) is not None]
     demands = shapes + others + (["toolchain"] if pin.toolchain is not None else [])

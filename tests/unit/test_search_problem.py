@@ -77,24 +77,26 @@ def test_infeasible_in_the_public_format() -> None:
     assert "cost_us" not in answer
 
 
+def test_a_candidate_that_waits_for_itself_is_in_no_cover() -> None:
+    around = candidate(id="around", nodes=[0, 2], cost_us=0.1)
+    answer = main_search(json.dumps(around))
+    assert answer["cover"] == ["a0", "a1", "b2"] and answer["regrets"]["around"] is None
+
+
 MALFORMED = [
     ("{", "the problem"),
     (json.dumps(changed(outputs=[7])), "outputs: there is no node 7"),
     (json.dumps(changed(nodes=[{"id": 0, "inputs": [0]}])), "nodes[0].inputs"),
     (json.dumps(changed(nodes=[{"id": 0}, {"id": 0}])), "nodes[1]"),
     (json.dumps(changed(nodes=[{"id": 0, "op": 7}])), "nodes[0].op"),
-    (json.dumps(candidate(nodes=[0, 2])), "candidates[3].nodes: node 1 is not convex"),
     (json.dumps(candidate(nodes=[9])), "candidates[3].nodes: there is no node 9"),
     (json.dumps(candidate(id="a0")), "candidates[3]: a0 is listed twice"),
     (json.dumps(candidate(cost_us=-1)), "candidates[3].cost_us"),
     (json.dumps(candidate(state="slow")), "candidates[3].state"),
-    (json.dumps(candidate(takes={"0": "nhwc", "5": "x"})), "candidates[3].takes"),
     (
         json.dumps(changed(transitions={"pairs": [["a", "b", 1], ["a", "b", 2]]})),
         "transitions.pairs[1]",
     ),
-    (json.dumps(changed(transitions={"formats": [[9, "a", "b", 1]]})), "transitions.formats[0]"),
-    (json.dumps(changed(priority=["a", "a"])), "priority"),
     (json.dumps(changed(pins=[{"nodes": [0]}])), "pins[0]: it says nothing"),
     (json.dumps(changed(pins=[{"nodes": [5], "toolchain": "a"}])), "pins[0].nodes"),
 ]
