@@ -11,8 +11,9 @@ may contain another one, which is then found as well; so conflicts are disjoint.
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -43,8 +44,6 @@ if TYPE_CHECKING:
     from collage_engine.search.problem import ProblemPin
     from collage_engine.search.search import Search
 
-_TOO_WIDE = "but the graph is too wide to say what it costs exactly"
-
 
 def verdicts_of_pins(
     search: Search, pins: Sequence[ProblemPin], solution: Solution
@@ -56,20 +55,18 @@ def verdicts_of_pins(
         pins: The pins that hold.
         solution: The least-cost cover under all pins and limits.
     """
-    verdicts = []
     # On wide graphs all of them together may take as long again as one search.
     limit = search.solver.time_limit_s / max(len(pins), 1) if search.solver.too_wide else None
-    for index, pin in enumerate(pins):
-        price, outcome = None, _TOO_WIDE
-        if solution.optimal:
-            rest = [*pins[:index], *pins[index + 1 :]]
-            free = search.find(rest, regrets=False, time_limit_s=limit)
-            price, outcome = _price(search, solution, free)
-        text = describe(pin)
-        verdicts.append(
-            Verdict(pin=index, text=text, state="honoured", price_us=price, reason=outcome)
+
+    def verdict(index: int, pin: ProblemPin) -> Verdict:
+        rest = [*pins[:index], *pins[index + 1 :]]
+        price, outcome = _price(
+            search, solution, lambda: search.find(rest, regrets=False, time_limit_s=limit)
         )
-    return tuple(verdicts)
+        text = describe(pin)
+        return Verdict(pin=index, text=text, state="honoured", price_us=price, reason=outcome)
+
+    return tuple(verdict(index, pin) for index, pin in enumerate(pins))
 
 
 def verdicts_of_limits(
@@ -85,42 +82,39 @@ def verdicts_of_limits(
     sets = search.runtime_sets
     if sets is None:
         return ()
-    verdicts = []
-    for name, text in limits_in_words(sets.limits).items():
-        price, outcome = None, _TOO_WIDE
-        if solution.optimal:
-            rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
-            free = search.within(pins, rest, regrets=False)
-            price, outcome = _price(search, solution, free, as_share=True)
-        verdicts.append(
-            LimitVerdict(
-                constraint=name, text=text, state="honoured", price_us=price, reason=outcome
-            )
+
+    def verdict(name: LimitName, text: str) -> LimitVerdict:
+        rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
+        price, outcome = _price(
+            search, solution, lambda: search.within(pins, rest, regrets=False), as_share=True
         )
-    return tuple(verdicts)
+        return LimitVerdict(
+            constraint=name, text=text, state="honoured", price_us=price, reason=outcome
+        )
+
+    return tuple(itertools.starmap(verdict, limits_in_words(sets.limits).items()))
 
 
 def _price(
-    search: Search, solution: Solution, free: Solution, *, as_share: bool = False
+    search: Search, solution: Solution, solve: Callable[[], Solution], *, as_share: bool = False
 ) -> tuple[float | None, str]:
     """Return what a constraint costs in microseconds, None where it is not known, and in words.
 
     Args:
         search: The search.
         solution: The least-cost cover with the constraint.
-        free: What was found without it.
+        solve: Finds the least-cost cover without it.
         as_share: Whether the words name the price's share of the least cost without it, too.
     """
+    free = solve() if solution.optimal else solution
     if solution.cost is None or free.cost is None or not free.optimal:
         return None, "but there was no time to say what it costs exactly"
     price, total = search.difference_us(solution.cost, free.cost), search.to_us(free.cost)
     if price <= 0:
         same = set(solution.cover) == set(free.cover)
         return price, say.HONOURED_ANYWAY if same else "costs nothing"
-    if as_share and total > 0:
-        share = f"{100 * price / total:.1f}"
-        return price, f"costs {time_text(price)} ({share} %)"
-    return price, f"costs {time_text(price)}"
+    share = f" ({100 * price / total:.1f} %)" if as_share and total > 0 else ""
+    return price, f"costs {time_text(price)}{share}"
 
 
 Constraint = int | LimitName
@@ -147,11 +141,16 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
     limits = search.problem.limits
     texts = {} if limits is None else limits_in_words(limits)
     at_fault = {c: conflict for conflict in conflicts for c in (*conflict.pins, *conflict.limits)}
+
+    def verdict(name: LimitName, text: str) -> LimitVerdict:
+        if (conflict := at_fault.get(name)) is None:
+            return LimitVerdict(constraint=name, text=text, state="pending")
+        reason = conflict.reason
+        return LimitVerdict(constraint=name, text=text, state="infeasible", reason=reason)
+
     return Answer(
         verdicts=tuple(_verdict_of_pin(k, pin, at_fault.get(k)) for k, pin in enumerate(pins)),
-        limit_verdicts=tuple(
-            _verdict_of_limit(name, text, at_fault.get(name)) for name, text in texts.items()
-        ),
+        limit_verdicts=tuple(itertools.starmap(verdict, texts.items())),
         infeasible=infeasible,
         seconds=time.perf_counter() - started,
     )
@@ -229,22 +228,13 @@ class _ConflictFilter:
             excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
         nodes = tuple(self.search.solver.uncovered(self.search.allowed(pins, excluded)))
         names: tuple[LimitName, ...] = tuple(c for c in core if not isinstance(c, int))
-        texts = "; ".join(describe(pin) for pin in pins)
         text = ""
         if sets is not None:
             words = limits_in_words(sets.limits)
             text = " and ".join(_with_context(name, words, sets.limits) for name in names)
-            reason = f"no placement keeps to {text}"
-            if pins:
-                which = "pins" if len(pins) > 1 else "pin"
-                reason += f" together with the {which} {texts}"
-        elif len(core) == 1:
-            reason = f"the pin cannot be honoured: {texts}"
-        else:
-            reason = f"these pins cannot hold together: {texts}"
+        reason = f"no placement keeps to {' and '.join(filter(None, [text, *map(describe, pins)]))}"
         if nodes:
-            none_left = f"no candidate is left for {nodes_in_words(nodes)}"
-            reason = f"{reason} ({none_left})"
+            reason = f"{reason} (no candidate is left for {nodes_in_words(nodes)})"
         elif sets is None:
             reason = f"{reason} ({say.NO_COMBINATION})"
         if self.undecided:
@@ -270,12 +260,6 @@ def _verdict_of_pin(index: int, pin: ProblemPin, conflict: Conflict | None) -> V
         reason=conflict.reason,
         contradicts=tuple(other for other in conflict.pins if other != index),
     )
-
-
-def _verdict_of_limit(name: LimitName, text: str, conflict: Conflict | None) -> LimitVerdict:
-    if conflict is None:
-        return LimitVerdict(constraint=name, text=text, state="pending")
-    return LimitVerdict(constraint=name, text=text, state="infeasible", reason=conflict.reason)
 
 
 def _infeasible_by_itself(search: Search) -> Infeasible:
