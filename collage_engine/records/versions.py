@@ -22,7 +22,7 @@ __version__            The project's; the wheel takes it from here.
 """
 
 __version__ = "0.1.0"
-STORE_SCHEMA = 4
+STORE_SCHEMA = 5
 STORE_EXPORT = 3
 MEASURING_PROTOCOL = 8
 SESSION_FORMAT = 6

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import sqlite3
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,18 +18,10 @@ if TYPE_CHECKING:
 
 
 TABLES = """
-    create table measurements (
-        key text primary key, label text, toolchain text, instance text, threads integer,
-        device text, versions text, model text, one_model integer, state text,
-        median_us real, low_us real, high_us real, count integer, max_rel_error real,
-        reason text, measured_at text, cost text);
-    create index by_toolchain on measurements (toolchain);
-    create table constants (name text primary key, value text, measured_at text);
-    create table tuning (
-        key text primary key, context text, workload text, value text, stored_at text);
-    create index tuning_by_context on tuning (context);
+    create table measurements (key text primary key, value text);
+    create table constants (key text primary key, value text);
 """
-"""What a new store is made with. A column that is added or changed raises ``STORE_SCHEMA``."""
+"""What a new store is made with; values are JSON. A change raises ``STORE_SCHEMA``."""
 
 
 def can_be_written(path: Path) -> bool:
@@ -77,17 +67,15 @@ def open_database(path: Path) -> Database:
 def copy_in_memory(path: Path) -> Database:
     """Open a copy in memory of a store whose file, or whose folder, cannot be written.
 
-    SQLite reads a database with a write-ahead log only where it can make a file beside it. So the
-    file and its log are copied to a folder for temporary files first. What is written to the copy
-    ends with the process.
+    What is written to the copy ends with the process. What a killed process left in the write-ahead
+    log is not read: SQLite would have to make a file beside it.
 
     Args:
         path: The file; where there is none, the copy is empty.
 
     Raises:
         MeasureError: The file is of another version, or is no store.
-        sqlite3.Error: The file is damaged.
-        OSError: The file cannot be read, or there is no folder for temporary files.
+        sqlite3.Error: The file is damaged, or cannot be read.
     """
     from sqlite_utils import Database
 
@@ -95,15 +83,10 @@ def copy_in_memory(path: Path) -> Database:
     if not path.exists():
         _make_tables(copy)
         return Database(copy)
-    with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
-        place = Path(folder) / "store.db"
-        for end in ("", "-wal"):
-            source = Path(f"{path}{end}")
-            if source.exists():
-                shutil.copyfile(source, f"{place}{end}")
-        with contextlib.closing(sqlite3.connect(place)) as connection:
-            _check(connection, path)
-            connection.backup(copy)
+    uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
+    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+        _check(connection, path)
+        connection.backup(copy)
     return Database(copy)
 
 

@@ -13,7 +13,7 @@ import json
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -87,6 +87,8 @@ def now_text() -> str:
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME = "measurements.db"
+TUNED = "tuned:"
+"""How the names of constants begin that tuning keeps."""
 ADVICE = "check its permissions, or choose another folder with COLLAGE_CACHE_DIR"
 
 
@@ -129,50 +131,28 @@ class Store:
         """
         row_keys = list(dict.fromkeys(keys))
         row_keys += [f"{key}@{model}" for key in row_keys if model]
-        query = (
-            "select key, cost from measurements"
-            " where key in (select value from json_each(?)) order by key"
-        )
         costs: dict[str, Cost] = {}
-        for key, cost in self._select(query, json.dumps(row_keys)):
-            decoded = _usable(key, cost)
-            if decoded is not None:  # In this order a model's own row replaces the common.
-                stored = msgspec.structs.replace(decoded, from_store=True)
-                costs[key.partition("@")[0]] = stored
+        for key, text in sorted(self._values("measurements", row_keys).items()):
+            stored = _usable(key, text)
+            if stored is not None:  # In this order a model's own row replaces the common.
+                costs[stored.key] = msgspec.structs.replace(stored.cost, from_store=True)
         return costs
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield everything that was measured, by key."""
-        with self._reading() as database:
-            rows = [] if database is None else list(database["measurements"].rows_where())
-        for row in sorted(rows, key=lambda r: r["key"]):
-            cost = _usable(row["key"], row["cost"])
-            if cost is None:
-                continue
-            yield Measurement(
-                key=row["key"].partition("@")[0],
-                cost=cost,
-                label=row["label"],
-                instance=decode(row["instance"], ToolchainInstance | None),
-                device=row["device"],
-                versions=json.loads(row["versions"]),
-                model=row["model"],
-                one_model=bool(row["one_model"]),
-            )
+        for key, text in self._select("select key, value from measurements order by key"):
+            stored = _usable(key, text)
+            if stored is not None:
+                yield stored
+
+    def constants(self, names: Iterable[str]) -> dict[str, str]:
+        """Return what is kept under these names (``put_constant``), as JSON text."""
+        return self._values("constants", names)
 
     def constant(self, name: str) -> Any | None:
         """Return a machine constant (launches, transition costs): a JSON value, or None."""
-        rows = self._select("select value from constants where name = ?", name)
-        return json.loads(rows[0][0]) if rows else None
-
-    def tuning_values(self, keys: Iterable[str]) -> dict[str, str]:
-        """Return what tuning kept under these keys, as JSON text (``TuningRecords``)."""
-        query = "select key, value from tuning where key in (select value from json_each(?))"
-        return dict(self._select(query, json.dumps(list(keys))))
-
-    def has_tuning(self, context: str) -> bool:
-        """Return whether anything was tuned in a context (``tuning_records.context_hash``)."""
-        return bool(self._select("select 1 from tuning where context = ? limit 1", context))
+        text = self.constants([name]).get(name)
+        return None if text is None else json.loads(text)
 
     def info(self) -> StoreInfo:
         """Return what the store holds, in numbers."""
@@ -180,22 +160,26 @@ class Store:
             if database is None:
                 return StoreInfo(path=str(self.path), exists=False)
 
-            def count(column: str) -> dict[str, int]:
-                query = f"select {column}, count(*) from measurements group by 1 order by 2 desc"
+            def count(field: str) -> dict[str, int]:
+                query = (
+                    f"select coalesce(json_extract(value, '{field}'), ''), count(*)"
+                    " from measurements group by 1 order by 2 desc"
+                )
                 return dict(database.execute(query).fetchall())
 
+            moment = "json_extract(value, '$.cost.measured_at')"
             oldest, newest = database.execute(
-                "select min(measured_at), max(measured_at) from measurements"
+                f"select min({moment}), max({moment}) from measurements"
             ).fetchone()
             return StoreInfo(
                 path=str(self.path),
                 exists=True,
                 bytes=sum(p.stat().st_size for p in self._files() if p.exists()),
                 measurements=database["measurements"].count,
-                invalid=database["measurements"].count_where("state = 'invalid'"),
-                constants=database["constants"].count,
-                toolchains=count("toolchain"),
-                devices=count("device"),
+                invalid=count("$.cost.state").get("invalid", 0),
+                constants=database["constants"].count_where(f"key not like '{TUNED}%'"),
+                toolchains=count("$.instance.toolchain"),
+                devices=count("$.device"),
                 oldest=oldest,
                 newest=newest,
                 writable=self.notice is None,
@@ -259,10 +243,15 @@ class Store:
                 self._database = self._open()
             yield self._database
 
-    def _select(self, query: str, parameter: str) -> list[tuple[Any, ...]]:
+    def _select(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
         """Return the rows of a query; none where there is no file yet."""
         with self._reading() as database:
-            return [] if database is None else database.execute(query, [parameter]).fetchall()
+            return [] if database is None else database.execute(query, parameters).fetchall()
+
+    def _values(self, table: str, keys: Iterable[str]) -> dict[str, str]:
+        """Return the values of those of these keys that a table has."""
+        query = f"select key, value from {table} where key in (select value from json_each(?))"
+        return dict(self._select(query, json.dumps(list(keys))))
 
     @contextlib.contextmanager
     def _in_words(self) -> Iterator[None]:
@@ -286,29 +275,17 @@ class Store:
 
     def put_many(self, measurements: Iterable[Measurement]) -> None:
         """Keep measurements in one transaction."""
-        rows = [_row(measurement) for measurement in measurements]
-        self._upsert("measurements", rows)
+        self._upsert("measurements", {_row_key(m): _as_stored(m) for m in measurements})
 
     def put_constant(self, name: str, value: Any) -> None:
         """Keep a constant of this machine, any JSON value, replacing an older one."""
-        row = {"name": name, "value": json.dumps(value), "measured_at": now_text()}
-        self._upsert("constants", [row])
+        self._upsert("constants", {name: value})
 
-    def put_tuning(self, key: str, value: str, *, context: str = "", workload: str = "") -> None:
-        """Keep what tuning found, as JSON text, replacing an older one."""
-        row = {
-            "key": key,
-            "context": context,
-            "workload": workload,
-            "value": value,
-            "stored_at": now_text(),
-        }
-        self._upsert("tuning", [row])
-
-    def _upsert(self, table: str, rows: Iterable[dict[str, Any]]) -> None:
-        """Write rows, which replace those of the same key, in one transaction."""
+    def _upsert(self, table: str, values: Mapping[str, Any]) -> None:
+        """Write values as JSON, which replace those of the same key, in one transaction."""
+        rows = [{"key": k, "value": msgspec.json.encode(v).decode()} for k, v in values.items()]
         with self._writing() as database, database.conn:
-            database.table(table).upsert_all(rows, pk="name" if table == "constants" else "key")
+            database.table(table).upsert_all(rows, pk="key")
 
     def clear(self) -> int:
         """Remove everything; the number of measurements removed. Heals a damaged file."""
@@ -327,7 +304,7 @@ class Store:
             # Emptied, not deleted: another engine may have it open and would write to nowhere.
             with self._writing() as database:
                 with database.conn:
-                    for table in ("measurements", "constants", "tuning"):
+                    for table in ("measurements", "constants"):
                         database.execute(f"delete from {table}")
                 database.vacuum()
             return removed
@@ -359,15 +336,15 @@ class Store:
             yield self._database
 
 
-def _usable(key: str, text: str) -> Cost | None:
-    """Return a stored cost; None where it cannot be one, which is measured again then."""
+def _usable(key: str, text: str) -> Measurement | None:
+    """Return a stored measurement; None where it cannot be one: it is measured again then."""
     try:
-        cost = decode(text, Cost)
-        wrong = cost.fault
+        measurement = decode(text, Measurement)
+        wrong = measurement.cost.fault
     except msgspec.ValidationError as error:
         wrong = str(error)
     if wrong is None:
-        return cost
+        return measurement
     _LOG.warning("the stored cost %s is not used: %s", key, wrong)
     return None
 
@@ -383,37 +360,10 @@ def _row_key(measurement: Measurement) -> str:
     return f"{key}@{measurement.model}" if measurement.one_model else key
 
 
-def _row(measurement: Measurement) -> dict[str, Any]:
-    """Return the columns for readers with any SQLite tool.
-
-    ``cost`` holds the whole record.
-    """
-    cost = msgspec.structs.replace(
-        measurement.cost,
-        from_store=False,
-        measured_at=measurement.cost.measured_at or now_text(),
-    )
-    instance = measurement.instance
-    return {
-        "key": _row_key(measurement),
-        "label": measurement.label,
-        "toolchain": instance.toolchain if instance else "",
-        "instance": msgspec.json.encode(instance).decode(),
-        "threads": instance.threads if instance else None,
-        "device": measurement.device,
-        "versions": json.dumps(measurement.versions),
-        "model": measurement.model,
-        "one_model": int(measurement.one_model),
-        "state": cost.state,
-        "median_us": cost.median_us,
-        "low_us": cost.low_us,
-        "high_us": cost.high_us,
-        "count": cost.count,
-        "max_rel_error": cost.max_rel_error,
-        "reason": cost.reason,
-        "measured_at": cost.measured_at,
-        "cost": msgspec.json.encode(cost).decode(),
-    }
+def _as_stored(measurement: Measurement) -> Measurement:
+    moment = measurement.cost.measured_at or now_text()
+    cost = msgspec.structs.replace(measurement.cost, from_store=False, measured_at=moment)
+    return msgspec.structs.replace(measurement, cost=cost)
 
 
 def read_export(source: Path) -> Iterator[Measurement]:
@@ -485,11 +435,12 @@ class TuningRecords:
 
     def put(self, record: TuneRecord) -> None:
         """Keep a record, replacing an older one of the same workload."""
-        self._write("record", record.workload, record, self._context, record.workload)
+        self._store.put_constant(self._name("record", record.workload), record)
+        self._store.put_constant(self._name("any", ""), True)
 
     def any(self) -> bool:
         """Return whether anything was ever tuned under these versions, on this device."""
-        return self._store.has_tuning(self._context)
+        return self._store.constant(self._name("any", "")) is not None
 
     def tasks(self, candidate_keys: Iterable[str]) -> dict[str, list[TuneTask]]:
         """Return what candidates have to tune, by measurement key, where it was listed before."""
@@ -497,18 +448,12 @@ class TuningRecords:
 
     def put_tasks(self, candidate_key: str, tasks: Sequence[TuneTask]) -> None:
         """Keep what a candidate has to tune."""
-        self._write("tasks", candidate_key, tasks)
+        self._store.put_constant(self._name("tasks", candidate_key), tasks)
 
-    def _key(self, kind: str, name: str) -> str:
-        return hashlib.sha256(f"{self._context}\0{kind}\0{name}".encode()).hexdigest()
+    def _name(self, kind: str, of: str) -> str:
+        return TUNED + hashlib.sha256(f"{self._context}\0{kind}\0{of}".encode()).hexdigest()
 
-    def _read(self, kind: str, names: Iterable[str], value_type: type[T]) -> dict[str, T]:
-        by_key = {self._key(kind, name): name for name in names}
-        values = self._store.tuning_values(by_key)
-        return {by_key[key]: decode(text, value_type) for key, text in values.items()}
-
-    def _write(
-        self, kind: str, name: str, value: object, context: str = "", workload: str = ""
-    ) -> None:
-        text = msgspec.json.encode(value).decode()
-        self._store.put_tuning(self._key(kind, name), text, context=context, workload=workload)
+    def _read(self, kind: str, of: Iterable[str], value_type: type[T]) -> dict[str, T]:
+        by_name = {self._name(kind, each): each for each in of}
+        texts = self._store.constants(by_name)
+        return {by_name[name]: decode(text, value_type) for name, text in texts.items()}

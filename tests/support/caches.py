@@ -66,6 +66,6 @@ def _constants(store: Path) -> dict[str, str]:
     if not store.exists():
         return {}
     with contextlib.suppress(sqlite3.Error), sqlite3.connect(store) as database:
-        rows = database.execute("select name, value from constants").fetchall()
+        rows = database.execute("select key, value from constants").fetchall()
         return {name: value for name, value in rows if name.startswith(CONSTANTS)}
     return {}
