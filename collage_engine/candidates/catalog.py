@@ -42,8 +42,6 @@ from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asked, asking
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
-    CallsLibraries,
-    LibraryForKernels,
     LowersToTir,
     border_formats,
     composites_of,
@@ -244,8 +242,6 @@ def _catalog(
         for toolchain in on_target
         for instance in _instances(toolchain, settings, threads, target)
     ]
-    if target.kind == "cpu":
-        sources += [make_source(*library) for library in _with_libraries(sources, threads)]
     sources += host_sources(graph, beside, threads, sources, on_host, make_source)
     if not sources:
         reasons = "; ".join(f"{state.name}: {state.reason}" for state in states)
@@ -380,7 +376,7 @@ def source_of(
             instance=instance,
             spec=spec,
             supports=_asked_reason(name, supports),
-            whole_model=toolchain.about.whole_model and not instance.library,
+            whole_model=toolchain.about.whole_model,
             lowers_to_tir=isinstance(toolchain, LowersToTir),
             made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
             formats=border_formats(toolchain, instance),
@@ -425,11 +421,8 @@ def may_lose_nan(
 ) -> bool:
     """Tell whether operators, by their numbers, may make a number of NaN on an instance."""
     with asking(instance.toolchain):
-        return any(
-            swallows_nan(get(name), graph, number, instance)
-            for number in numbers
-            for name in instance.runtimes
-        )
+        toolchain = get(instance.toolchain)
+        return any(swallows_nan(toolchain, graph, number, instance) for number in numbers)
 
 
 def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:
@@ -477,24 +470,6 @@ def checked_instances(
     return instances_checked
 
 
-def _with_libraries(
-    sources: Sequence[CandidateSource], threads: int
-) -> list[tuple[Toolchain, ToolchainInstance]]:
-    """Return instances of the chosen toolchains whose kernels call others of them as libraries."""
-    chosen = [get(name) for name in dict.fromkeys(o.instance.toolchain for o in sources)]
-    libraries = [toolchain.name for toolchain in chosen if isinstance(toolchain, LibraryForKernels)]
-    pairs: list[tuple[Toolchain, ToolchainInstance]] = []
-    for toolchain in chosen:
-        if isinstance(toolchain, CallsLibraries):
-            with asking(toolchain.name):
-                instances = toolchain.library_instances(threads, libraries)
-                pairs += [
-                    (toolchain, instance)
-                    for instance in checked_instances(toolchain.name, instances)
-                ]
-    return pairs
-
-
 def _without_candidates(
     graph: DataflowGraph, sources: Sequence[CandidateSource], candidates: Sequence[Candidate]
 ) -> dict[str, dict[int, Refusal]]:
@@ -505,12 +480,9 @@ def _without_candidates(
     refusals: dict[str, dict[int, Refusal]] = {}
     for source in sources:
         instance = source.instance
-        titles = {
-            "toolchain": get(instance.toolchain).about.title,
-            "library": get(instance.library).about.title if instance.library else "",
-        }
+        title = get(instance.toolchain).about.title
         refusals[instance.id] = {
-            number: msgspec.structs.replace(why_not(graph, source, number), **titles)
+            number: msgspec.structs.replace(why_not(graph, source, number), toolchain=title)
             for number in graph.operators
             if number not in held[instance.id]
         }

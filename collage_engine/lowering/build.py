@@ -65,7 +65,7 @@ def may_spin(cover: Cover) -> bool:
     """
     from collage_engine.toolchains.registry import about
 
-    names = {name for part in cover for name in part.instance.runtimes}
+    names = {part.instance.toolchain for part in cover}
     return len({name if about(name).own_threads else VIRTUAL_MACHINE for name in names}) <= 1
 
 
@@ -80,7 +80,7 @@ def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
     from collage_engine.toolchains.registry import about
 
     variables = virtual_machine_environment(threads, spin)
-    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
+    for name in dict.fromkeys(part.instance.toolchain for part in cover):
         variables.update(about(name).variables(threads, spin))
     return variables
 
@@ -146,8 +146,8 @@ def build_cover(
         raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
     names = executable.names
     libraries: dict[str, RuntimeLibrary] = {}
-    for name in dict.fromkeys(name for part in cover for name in part.instance.runtimes):
-        users = [f for f in functions if name in f.instance.runtimes]
+    for name in dict.fromkeys(part.instance.toolchain for part in cover):
+        users = [f for f in functions if name == f.instance.toolchain]
         for library in libraries_for(get(name), users):
             libraries.setdefault(library.name, library)
     if architecture:  # TVM's own part for devices is linked to it

@@ -72,12 +72,11 @@ def compile_ahead(
         toolchain = get(function.instance.toolchain)
         assert isinstance(toolchain, LowersToTir)
         executable = build_module(toolchain.lower(function), "")
-        if not function.instance.library:  # a library's own state is no file
-            whole = folder / f"{number}.whole.so"
-            executable.export_library(
-                str(whole), fcompile=link_shared, libraries=[], fpack_imports=pack_imports
-            )
-            whole.rename(libraries[number])
+        whole = folder / f"{number}.whole.so"
+        executable.export_library(
+            str(whole), fcompile=link_shared, libraries=[], fpack_imports=pack_imports
+        )
+        whole.rename(libraries[number])
 
     on_all_processors(work, len(functions), limit_s)
     return libraries

@@ -51,8 +51,7 @@ class LoweredParts:
             module = toolchain.lower(function)
             if self.weights is not None:
                 module = self.weights.marked(module)
-            # A tuned kernel may become another one, and a library's module goes by the symbol.
-            if not function.instance.tuning and not (module.attrs and MODULES in module.attrs):
+            if not function.instance.tuning:  # a tuned kernel may become another one
                 self._modules[key] = module
         return module
 
@@ -97,8 +96,6 @@ class CompiledParts:
                     self._nodes[position] = [
                         (callee, tuple(map(OperatorNumber, nodes))) for callee, nodes in said
                     ]
-                if module.attrs and MODULES in module.attrs:
-                    self.externals.extend(module.attrs[MODULES])
             else:
                 self.externals.append(toolchain.compile(function))
         except ToolchainError as error:

@@ -71,7 +71,7 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: OperatorNumber
     op = graph.nodes[index].op
     if is_reduced(source.instance) and op not in PRODUCTS:
         return Refusal("precision", op, short(source.instance.precision))
-    return Refusal("calls" if source.instance.library else "alone", op)
+    return Refusal("alone", op)
 
 
 def enumerate_candidates(

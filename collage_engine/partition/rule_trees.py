@@ -45,7 +45,7 @@ MOST_DEPTH = 8
 bound; chosen."""
 
 GROUP_CONFIG = SubGraphConfig(max_exits=1, max_depth=MOST_DEPTH)
-"""What a group of TVM's must satisfy, with a library call inside or without."""
+"""What a group of TVM's must satisfy."""
 
 _SIMPLE = (A_TO_B, B_TO_R, I_TO_I)
 """The pairs of kinds that TVM's FuseOps fuses (RFC 0062)."""
@@ -59,13 +59,8 @@ def fusion_rules(name: str) -> PartitionRule:
     Args:
         name: The name of the rule tree.
     """
-    return _groups(name, OpCallByKindRule("op"))
-
-
-def _groups(name: str, seeds: PartitionRule) -> PartitionRule:
-    """Return rules for what FuseOps makes of seeds."""
     combiners = (AllSimple(_SIMPLE), ListArgument())
-    combined = CombineRule("combine", seeds, combiners, MOST_DEPTH, LIMITS)
+    combined = CombineRule("combine", OpCallByKindRule("op"), combiners, MOST_DEPTH, LIMITS)
     return OnlyValidRule(name, combined, GROUP_CONFIG)
 
 
@@ -103,20 +98,6 @@ def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRul
 def _composite(entry: PatternEntry) -> PartitionRule:
     predicate = entry[2] if len(entry) > 2 else None
     return CompositeRule(entry[0], PatternRule(entry[0], entry[1], predicate))
-
-
-def library_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
-    """Return rules for TVM's groups with library calls inside (RFC 0062, "external libraries").
-
-    They are ``OnlyValid(Combine TVM(Union(OpCallByKind, Composite(pattern))))``. Anchors on their
-    own are left to the tree without a library, which finds the same groups.
-
-    Args:
-        name: The name of the rule tree.
-        patterns: The library calls' names and patterns.
-    """
-    rules = (OpCallByKindRule("op", "reduction"), *(_composite(entry) for entry in patterns))
-    return _groups(name, UnionRule("", rules))
 
 
 def union_rules(name: str, *rules: PartitionRule) -> PartitionRule:

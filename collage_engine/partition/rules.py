@@ -19,11 +19,9 @@ from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
 from collage_engine.records.candidate import Refusal
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.graph import (
-    KIND_ORDER,
     Node,
     OperatorNumber,
     OperatorSet,
-    OpKind,
     one_operator,
     operator_set,
 )
@@ -113,21 +111,13 @@ def _one_call(graph: DataflowGraph, node: Node, rule: str) -> CandidatePartition
 
 @dataclass(frozen=True)
 class OpCallByKindRule(PartitionRule):
-    """Proposes every call on its own whose kind is at most ``most``.
-
-    ``anchor`` is everything but opaque.
-    """
+    """Proposes every call on its own that is not opaque."""
 
     name: str = "op_call_by_kind"
-    most: OpKind = "anchor"
 
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
         """Return one candidate for each call whose kind allows it."""
-        return [
-            _one_call(graph, node, self.name)
-            for node in graph.nodes
-            if KIND_ORDER[node.kind] <= KIND_ORDER[self.most]
-        ]
+        return [_one_call(graph, node, self.name) for node in graph.nodes if node.kind != "opaque"]
 
 
 @dataclass(frozen=True)

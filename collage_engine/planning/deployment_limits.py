@@ -6,12 +6,11 @@ document's constants, so that the process that answers requests can search under
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.limits import (
     Runtime,
     RuntimeLimits,
@@ -23,18 +22,12 @@ if TYPE_CHECKING:
     from collage_engine.records.candidate import Candidate
 
 
-def runtime_limits(
-    settings: RunSettings,
-    constants: Mapping[str, float],
-    instances: Iterable[ToolchainInstance] = (),
-) -> RuntimeLimits | None:
+def runtime_limits(settings: RunSettings, constants: Mapping[str, float]) -> RuntimeLimits | None:
     """Return the search's limits; None where nothing is limited.
 
     Args:
         settings: What the user limits.
         constants: What runtimes bring, by the names of :mod:`collage_engine.records.format`.
-        instances: The instances whose partitions may be chosen; some need a second runtime's
-            library.
     """
     sizes: dict[str, int] = {}
     licences_of: dict[str, list[str]] = {}
@@ -61,7 +54,6 @@ def runtime_limits(
             for name in sorted(sizes.keys() | licences_of.keys())
         },
         base_bytes=int(constants.get(WEIGHTS, 0.0)),
-        needs={i.id: i.runtimes for i in instances if i.runtimes != (i.toolchain,)},
     )
     return limits if limits_in_words(limits) else None
 
@@ -94,7 +86,7 @@ def export_refusal(cover: Sequence[Candidate], limits: RuntimeLimits | None) -> 
     """Return why a baseline's cover may not be exported under the limits; None when it may."""
     if limits is None:
         return None
-    used = {runtime for candidate in cover for runtime in candidate.instance.runtimes}
+    used = {candidate.instance.toolchain for candidate in cover}
     texts = violated_limits(limits, used)
     if "allow" in texts:
         texts.pop("licences", None)  # what is not wanted at all need not state its licences

@@ -419,7 +419,7 @@ class _Explanation:
     def _calls(self, chosen: CandidateRecord) -> Iterator[str]:
         """Say which nodes of the chosen candidate are one library call each."""
         if chosen.composites:
-            library = chosen.instance.library or chosen.instance.toolchain
+            library = chosen.instance.toolchain
             calls = "; ".join(
                 f"{self._titles.joined(of)} "
                 f"({', '.join(dict.fromkeys(self._names[n] for n in of))})"

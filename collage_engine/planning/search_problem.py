@@ -79,7 +79,7 @@ def make_problem(
         ),
         priority=_priority(candidates, settings),
         pins=tuple(problem_pin(pin) for pin in pins),
-        limits=runtime_limits(settings, constants, {c.instance for c in candidates}),
+        limits=runtime_limits(settings, constants),
     )
 
 

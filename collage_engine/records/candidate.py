@@ -82,16 +82,15 @@ def invalid(reason: str, *, wrong_numbers: bool = False) -> Cost:
     return Cost(state="invalid", reason=reason, wrong_numbers=wrong_numbers)
 
 
-RefusalKind = Literal["judged", "alone", "calls", "device", "precision"]
+RefusalKind = Literal["judged", "alone", "device", "precision"]
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """One toolchain instance's refusal of one operator.
 
     The kinds are: ``judged``, the toolchain says in ``detail`` why not; ``alone``, it takes the
-    operator, but not by itself; ``calls``, no partition with it would call ``library``; ``device``,
-    the operator stays on the host and not on ``detail``; ``precision``, it gains nothing in
-    ``detail``.
+    operator, but not by itself; ``device``, the operator stays on the host and not on ``detail``;
+    ``precision``, it gains nothing in ``detail``.
     """
 
     kind: RefusalKind
@@ -101,8 +100,6 @@ class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """For the kind ``judged`` a sentence of the toolchain's, for others a name; shown as it is."""
     toolchain: str = ""
     """The toolchain's title."""
-    library: str = ""
-    """Title of the library that the toolchain's kernels would call; empty: none."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -132,7 +129,7 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def calls_text(self) -> str:
-        """Return its composites for people: ``openblas.conv (0, 1, 2)``, each one library call."""
+        """Return its composites for people: ``onednn.conv (0, 1, 2)``, each one library call."""
         return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)
 
 

@@ -116,7 +116,7 @@ class Partition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def instance(self) -> str:
-        """Return the id of its toolchain instance: ``tvm[library=openblas]``."""
+        """Return the id of its toolchain instance: ``tvm[precision=bf16]``."""
         return self.toolchain_instance().id
 
     def toolchain_instance(self, threads: int = 1) -> ToolchainInstance:

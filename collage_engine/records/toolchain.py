@@ -13,7 +13,7 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
     """A toolchain with one configuration; two instances never share a measurement.
 
     ``config`` holds what differs between instances used side by side, e.g.
-    ``(("library", "openblas"),)``. Threads are the run's, the same for all. ``precision`` is the
+    ``(("precision", "bf16"),)``. Threads are the run's, the same for all. ``precision`` is the
     lowest that it rounds float32 values to inside (see ``records.precision``).
     """
 
@@ -32,20 +32,10 @@ class ToolchainInstance(msgspec.Struct, frozen=True, kw_only=True, omit_defaults
 
     @property
     def id(self) -> str:
-        """Return a name that is unique within a run, such as ``tvm[library=openblas]``."""
+        """Return a name that is unique within a run, such as ``tvm[precision=bf16]``."""
         if not self.config:
             return self.toolchain
         return self.toolchain + "[" + ",".join(f"{k}={v}" for k, v in self.config) + "]"
-
-    @property
-    def library(self) -> str:
-        """Return the toolchain whose library its kernels call; empty: none."""
-        return self.option("library")
-
-    @property
-    def runtimes(self) -> tuple[str, ...]:
-        """Return toolchains whose runtime libraries its partitions need."""
-        return (self.toolchain, self.library) if self.library else (self.toolchain,)
 
     def option(self, name: str, default: str = "") -> str:
         """Return the value of one key of the configuration."""

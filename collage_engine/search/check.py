@@ -11,7 +11,7 @@ import math
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limits import violated_limits
+from collage_engine.search.limits import runtime_of, violated_limits
 from collage_engine.search.problem import PLAIN, breaks
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def broken_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[
     limits = problem.limits
     if limits is None:
         return []
-    used = {runtime for c in chosen for runtime in limits.runtimes_of(c.toolchain)}
+    used = {runtime_of(c.toolchain) for c in chosen}
     return list(violated_limits(limits, used).values())
 
 

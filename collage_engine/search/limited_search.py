@@ -13,7 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from collage_engine.search.label_setting import Solution
-from collage_engine.search.limits import RuntimeLimits, violated_limits
+from collage_engine.search.limits import RuntimeLimits, runtime_of, violated_limits
 
 if TYPE_CHECKING:
     from collage_engine.search.problem import Problem
@@ -34,13 +34,12 @@ class RuntimeSets:
             limits: The limits, which need not be those of the problem.
         """
         self.limits = limits
-        names = {c.toolchain: limits.runtimes_of(c.toolchain) for c in problem.candidates}
-        self.names = sorted({runtime for used in names.values() for runtime in used})
+        names = [runtime_of(c.toolchain) for c in problem.candidates]
+        self.names = sorted(set(names))
         """The runtime of each bit."""
-        bit_of = {name: bit for bit, name in enumerate(self.names)}
-        masks = {name: sum(1 << bit_of[r] for r in used) for name, used in names.items()}
-        self.used = [masks[c.toolchain] for c in problem.candidates]
-        """Per candidate the runtimes that it needs."""
+        bit_of = {name: 1 << bit for bit, name in enumerate(self.names)}
+        self.used = [bit_of[name] for name in names]
+        """Per candidate the runtime that it needs."""
         maximal = list(islice(self._maximal_sets(), MOST_SETS + 1))
         self.maximal = maximal[:MOST_SETS]
         """The allowed sets that no runtime can join: every allowed cover lies within one."""

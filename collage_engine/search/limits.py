@@ -1,9 +1,8 @@
 """Limits on the runtimes of a cover: their public format and exact meaning.
 
 A *runtime* is what a candidate needs to run: its toolchain without the configuration in brackets
-(``onnxruntime[level=basic]`` needs ``onnxruntime``), or what ``needs`` lists for the toolchain as
-written, then instead. A cover *uses* the runtimes of its candidates, and it must keep to every
-limit that is given:
+(``tvm[precision=bf16]`` needs ``tvm``). A cover *uses* the runtimes of its candidates, and it must
+keep to every limit that is given:
 
 * ``allow``: it uses none but these;
 * ``max_runtimes``: it uses at most so many;
@@ -44,16 +43,9 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     runtimes: dict[str, Runtime] = {}
     base_bytes: Count = 0
     """What an artifact holds whatever the cover: its weights."""
-    needs: dict[str, tuple[str, ...]] = {}
-    """Toolchain as candidates write it to its runtimes, where that is not just itself."""
 
     def __hash__(self) -> int:
         return hash(msgspec.json.encode(self, order="deterministic"))
-
-    def runtimes_of(self, toolchain: str) -> tuple[str, ...]:
-        """Return the runtimes that a candidate of this toolchain needs."""
-        known = self.needs.get(toolchain)
-        return (toolchain.partition("[")[0],) if known is None else known
 
     def bytes_of(self, runtimes: Iterable[str]) -> int:
         """Return the size in bytes of an artifact with these runtimes."""
@@ -62,6 +54,11 @@ class RuntimeLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     def licences_of(self, runtime: str) -> tuple[str, ...]:
         """Return the licences of a runtime."""
         return self.runtimes.get(runtime, Runtime()).licences
+
+
+def runtime_of(toolchain: str) -> str:
+    """Return the runtime that a candidate of this toolchain needs."""
+    return toolchain.partition("[")[0]
 
 
 def violated_limits(limits: RuntimeLimits, used: Iterable[str]) -> dict[LimitName, str]:

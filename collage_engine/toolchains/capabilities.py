@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.rule_trees import PatternEntry
     from collage_engine.partition.rules import Composites
     from collage_engine.records.graph import OperatorNumber, OperatorSet, TensorType
     from collage_engine.records.placement import Layer, Profile
@@ -42,8 +41,7 @@ class LowersToTir(Protocol):
         """Return the function as an ``IRModule``: scheduled PrimFuncs and a Relax ``main``.
 
         ``main`` takes ``function.inputs`` and returns the output, or a tuple of them; its single
-        dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants. Runtime
-        modules that it calls by ``call_dps_packed`` are in the attribute ``base.MODULES``.
+        dataflow block calls PrimFuncs by ``call_tir`` with packed weights as constants.
 
         Raises:
             ToolchainError: It cannot take the function; the text says why.
@@ -81,37 +79,6 @@ class SwallowsNan(Protocol):
             graph: The dataflow graph.
             index: The call, a node of it that the toolchain supports.
             instance: The instance that runs it.
-        """
-        ...
-
-
-@runtime_checkable
-class LibraryForKernels(Protocol):
-    """The capability to be a library for other toolchains' kernels, one composite a call.
-
-    A composite is compiled as any function is, by ``Toolchain.compile``.
-    """
-
-    def library_table(self) -> Sequence[PatternEntry]:
-        """Return the patterns of the composites that the library runs as one call."""
-        ...
-
-
-@runtime_checkable
-class CallsLibraries(Protocol):
-    """The capability of kernels to call the libraries of other toolchains."""
-
-    def library_instances(
-        self, threads: int, libraries: Sequence[str]
-    ) -> tuple[ToolchainInstance, ...]:
-        """Return the instances whose kernels call one of some toolchains.
-
-        Args:
-            threads: The number of threads of each instance.
-            libraries: The names of toolchains with the capability ``LibraryForKernels``.
-
-        Returns:
-            One instance for each library, which its field ``library`` names.
         """
         ...
 
@@ -396,17 +363,6 @@ def libraries_for(
 def inside(toolchain: Toolchain, module: Any) -> dict[str, Any]:
     """Return what is inside a compiled module; empty without the capability."""
     return toolchain.inside(module) if isinstance(toolchain, Inspectable) else {}
-
-
-def library_of(toolchain: Toolchain) -> LibraryForKernels:
-    """Return the toolchain as a library for other toolchains' kernels.
-
-    Raises:
-        ToolchainError: It is none.
-    """
-    if not isinstance(toolchain, LibraryForKernels):
-        raise ToolchainError(f"{toolchain.name} is no library for other toolchains' kernels")
-    return toolchain
 
 
 def tuner_of(toolchain: Toolchain) -> Tuner:

@@ -158,7 +158,7 @@ def about(name: str) -> ToolchainAbout:
 
 
 def title_of(instance: str) -> str:
-    """Return what people call a toolchain with its options: ``TVM (library OpenBLAS)``.
+    """Return what people call a toolchain with its options: ``TVM (precision bf16)``.
 
     Args:
         instance: The id of an instance, or a toolchain's name; what names none is its own title.

@@ -58,10 +58,10 @@ ENDING = "stopping with the best placement so far; another Ctrl-C cancels at onc
 
 
 def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
-    """Return what a toolchain with its options is called: ``TVM (library OpenBLAS)``.
+    """Return what a toolchain with its options is called: ``TVM (precision bf16)``.
 
     Args:
-        instance: The id of an instance, such as ``tvm[library=openblas]``, or a toolchain's name.
+        instance: The id of an instance, such as ``tvm[precision=bf16]``, or a toolchain's name.
         title_of: Gives the title of a toolchain; what is none is its own title.
     """
 
@@ -69,7 +69,7 @@ def instance_title(instance: str, title_of: Callable[[str], str]) -> str:
         key, _, value = option.partition("=")
         if key == FULL:
             return f"{counted(len(places_of(value)), 'product')} in float32"
-        return f"{key} {title_of(value)}".rstrip()
+        return f"{key} {value}".rstrip()
 
     name, _, config = instance.rstrip("]").partition("[")
     texts = ", ".join(map(text_of, filter(None, config.split(","))))
@@ -88,9 +88,6 @@ NOT_MEASURED = "what the pins ask for has not been measured yet: run again, whic
 _TEXTS: dict[RefusalKind, str] = {
     "judged": "{detail}",
     "alone": "{toolchain} does not take {operator} by itself",
-    "calls": (
-        "{toolchain} and {library} compute no group of operators with this {operator} together"
-    ),
     "device": "{operator} stays on the host, not on {detail}",
     "precision": "{operator} gains nothing in {detail}",
 }
@@ -102,7 +99,6 @@ def refusal_text(refusal: Refusal) -> str:
         detail=refusal.detail,
         operator=onnx_type(refusal.operator),
         toolchain=refusal.toolchain,
-        library=refusal.library,
     )
 
 

@@ -13,11 +13,11 @@ import pytest
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import SHORT_SPIN_TURNS
-from collage_engine.toolchains.registry import about, probe
+from collage_engine.toolchains.registry import about, get, probe
 from tests.engine.test_memory_of_artifacts import cut, dense_chain
 from tests.support.artifact_cases import artifact_of
 from tests.support.command import python
-from tests.support.toolchain_cases import running
+from tests.support.toolchain_cases import default_instance
 
 THREADS = 2
 MIXED = ("onnxruntime", "tvm", "onednn", "openblas", "openvino")
@@ -69,7 +69,7 @@ def artifact(present, tmp_path_factory) -> Path:
     """All runtimes of this machine in one placement, at two threads."""
     folder = tmp_path_factory.mktemp("threads")
     model = import_onnx(dense_chain(layers=len(present) + 1, width=512))
-    cover = cut(model, [running(name, THREADS) for name in present])
+    cover = cut(model, [default_instance(get(name), THREADS) for name in present])
     return artifact_of(model, cover, folder, 1e-3)
 
 

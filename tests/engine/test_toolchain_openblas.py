@@ -146,6 +146,45 @@ def test_refusals_say_why(toolchain: OpenBlasToolchain, name: str) -> None:
     assert any(t is not None and reason in t for t in told), told
 
 
+@pytest.mark.parametrize(
+    ("op", "shape", "weights", "bias"),
+    [
+        ("Conv", (3, 16, 9, 4), (24, 4, 1, 1), (24,)),
+        ("Conv", (2, 6, 250), (1000, 6, 1), (1000,)),
+        ("Gemm", (40, 64), (64, 33), (33,)),
+        ("Gemm", (700, 512), (512, 96), (96,)),
+    ],
+)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_bias_is_part_of_a_product(
+    toolchain: OpenBlasToolchain,
+    op: str,
+    shape: tuple[int, ...],
+    weights: tuple[int, ...],
+    bias: tuple[int, ...],
+    threads: int,
+) -> None:
+    net = Net()
+    groups = {"group": shape[1] // weights[1]} if op == "Conv" else {}
+    y = net.add(op, net.input(*shape), net.randn(*weights), net.randn(*bias), **groups)
+    assert check(toolchain, net.model(y), threads)["what"] == "sgemm"
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 1, 1), (8, 6, 6), (1, 1, 1, 6)])
+def test_only_a_constant_for_each_channel_is_a_bias(
+    toolchain: OpenBlasToolchain, shape: tuple[int, ...]
+) -> None:
+    """A value that is computed, or other sums along a product, are another toolchain's."""
+    net = Net()
+    y = net.add("Conv", net.input(1, 8, 6, 6), net.randn(8, 8, 1, 1))
+    added = net.input(*shape) if shape == (1, 8, 1, 1) else net.randn(*shape)
+    model = imported(net.model(net.add("Add", y, added)))
+    instance = default_instance(toolchain)
+    assert toolchain.composites_of(model.graph, instance, model.graph.everything) is None
+    told = [toolchain.supports(model.graph, i, instance) for i in model.graph.operators]
+    assert told[0] is None and told[1] is not None and "no Add" in told[1]
+
+
 def test_each_product_is_a_candidate_and_nothing_else(toolchain: OpenBlasToolchain) -> None:
     net = Net()
     x = net.input(1, 8, 12, 12)
@@ -164,7 +203,9 @@ def test_each_product_is_a_candidate_and_nothing_else(toolchain: OpenBlasToolcha
     found = [c.nodes for c in enumerate_candidates(graph, [source])]
     ops = [graph.nodes[i].op for i in graph.operators]
     matmuls = [n for n, op in enumerate(ops) if op == "matmul"]
-    # A Conv with a bias is one node, of which TVM's kernels do the rest.
-    assert sorted(found) == [(ops.index("nn.conv2d"),), *((n,) for n in matmuls)]
+    bare = ops.index("nn.conv2d")
+    biased = ops.index("nn.conv2d", bare + 1)
+    assert ops[biased + 1] == "add"
+    assert sorted(found) == [(bare,), (biased, biased + 1), *((n,) for n in matmuls)]
     with pytest.raises(ToolchainError, match="one product a call"):
         toolchain.compile(whole(model, instance))

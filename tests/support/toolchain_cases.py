@@ -12,9 +12,6 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import Target, ToolchainInstance
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.blas.toolchain import BlasToolchain
-from collage_engine.toolchains.registry import get
-from collage_engine.toolchains.tvm.library import instance_with
 from tests.zoo import net as zoo_net
 
 Tensor = tuple[int, ...] | np.ndarray
@@ -152,14 +149,6 @@ def saved(module: Any) -> bytes:
 def default_instance(toolchain: Toolchain, threads: int = 1) -> ToolchainInstance:
     """Returns the first float32 instance for the processor."""
     return toolchain.instances(Target.cpu(threads), "float32")[0]
-
-
-def running(name: str, threads: int = 1) -> ToolchainInstance:
-    """Returns an instance that runs layers on a toolchain: a BLAS inside TVM's kernels."""
-    toolchain = get(name)
-    if isinstance(toolchain, BlasToolchain):
-        return instance_with("tvm", threads, name)
-    return default_instance(toolchain, threads)
 
 
 def imported(model: ModelProto) -> ImportedModel:

@@ -221,9 +221,6 @@ def test_settings_and_facts_become_constraints(toolchains):
     assert found.base_bytes == 100 and found.bytes_of(["ort", "dnn"]) == 108
     assert found.licences is not None and "BSD-3-Clause" in found.licences
     assert "MIT" not in found.licences
-    by_library = ToolchainInstance(toolchain="tvm", config=(("library", "dnn"),))
-    found = limits.runtime_limits(RunSettings(max_runtimes=1), facts, [by_library])
-    assert found is not None and found.needs == {"tvm[library=dnn]": ("tvm", "dnn")}
 
 
 TWO = "it uses 2 runtimes; at most 1 are allowed"

@@ -152,8 +152,6 @@ class TestWhyNot:
         spec = fusion_rules("tvm")
         found = why_not(graph, CandidateSource(instance("a"), spec, lambda i: None), 0)
         assert found == Refusal("alone", "nn.softmax")
-        calling = CandidateSource(instance("a", library="b"), spec, lambda i: None)
-        assert why_not(graph, calling, 0) == Refusal("calls", "nn.softmax")
 
 
 def test_shapes_stay_on_the_host() -> None:

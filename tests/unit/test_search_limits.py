@@ -37,8 +37,6 @@ def random_constraints(rng: random.Random) -> dict[str, Any]:
         },
         "base_bytes": rng.choice([0, 0, 10]),
     }
-    if rng.random() < 0.3:
-        found["needs"] = {rng.choice(CHAINS): rng.sample(RUNTIMES, rng.randint(0, 2))}
     for limit in rng.sample(LIMITS, rng.randint(1, 3)):
         if limit == "allow":
             found["allow"] = rng.sample(RUNTIMES, rng.randint(1, 4))
@@ -64,7 +62,7 @@ class LimitedForce(BruteForce):
         used: set[str] = set()
         for index in chosen:
             name = self.problem["candidates"][index]["toolchain"]
-            used |= set(said.get("needs", {}).get(name, [name.split("[")[0]]))
+            used.add(name.split("[")[0])
         about = [said["runtimes"][r] for r in used if r in said["runtimes"]]
         size = said["base_bytes"] + sum(r["bytes"] for r in about)
         broken = {

@@ -112,7 +112,7 @@ def is_joined_later(task: RunTask) -> bool:
 
 
 def _search_inputs(task: RunTask, catalog: CandidateCatalog) -> SearchInputs:
-    runtimes = dict.fromkeys(r for source in catalog.sources for r in source.instance.runtimes)
+    runtimes = dict.fromkeys(source.instance.toolchain for source in catalog.sources)
     model = task.open_model.model
     return SearchInputs(
         graph=model.graph.record,

@@ -1,9 +1,8 @@
 """One product of matrices as a BLAS computes it: a MatMul, or a convolution that is a MatMul.
 
 A convolution with a 1×1 kernel that reads every pixel once multiplies the filters by the image as
-it lies in memory. What follows a product, and transposes before it, are left to other toolchains:
-inside TVM's kernels a BLAS is a library that computes the product, and nothing else. So it is for
-nodes that are more than a product, as a Conv with a bias is: a BLAS alone has no candidate of them.
+it lies in memory. A constant bias is what the product is added to. What else follows, and
+transposes before it, are left to other toolchains.
 """
 
 from __future__ import annotations
@@ -14,13 +13,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.records.graph import Node, OperatorNumber, TensorType
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    TensorType,
+    ValueIndex,
+    members,
+    one_operator,
+)
 from collage_engine.records.operators import onnx_type
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.products import pads, per_axis
 
-CONVOLUTIONS = ("nn.conv1d", "nn.conv2d")
-"""Relax operators that are products where their kernel has one tap."""
+PRODUCTS = ("matmul", "nn.conv1d", "nn.conv2d")
+"""Relax operators that are products; convolutions are where their kernel has one tap."""
 
 
 @dataclass(frozen=True)
@@ -37,13 +44,48 @@ class Product:
     b_offsets: tuple[int, ...]
 
 
-def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
-    """Return why a BLAS cannot compute a call; None where it can."""
+def reason_against(graph: DataflowGraph, nodes: OperatorSet) -> str | None:
+    """Return why some operators are no product, with a bias or without; None where they are."""
     try:
-        product_of(graph, graph.nodes[index])
+        biased_product(graph, nodes)
     except UnsupportedError as error:
         return str(error)
     return None
+
+
+def reason_against_call(graph: DataflowGraph, index: OperatorNumber) -> str | None:
+    """Return why a BLAS cannot compute a call, alone or as the bias of a product before it."""
+    alone = one_operator(index)
+    before = (graph.operator_of(source) for source in graph.nodes[index].inputs)
+    products = [node.index for node in before if node is not None and node.op in PRODUCTS]
+    if any(reason_against(graph, alone | one_operator(each)) is None for each in products):
+        return None
+    return reason_against(graph, alone)
+
+
+def biased_product(
+    graph: DataflowGraph, nodes: OperatorSet
+) -> tuple[Node, Product, ValueIndex | None]:
+    """Return the product that some operators are: its operator, its sizes, and its bias if any.
+
+    Raises:
+        UnsupportedError: They are something else; the text says what.
+    """
+    node, *others = (graph.nodes[index] for index in members(nodes))
+    product = product_of(graph, node)
+    if not others:
+        return node, product, None
+    channels = len(node.type.shape) - 1 if node.op == "matmul" else 1
+    along = tuple(n if axis == channels else 1 for axis, n in enumerate(node.type.shape))
+    added = others[0]
+    if len(others) == 1 and added.op == "add" and graph.exits(nodes) == (added.index,):
+        for bias in set(added.inputs) - {node.index}:
+            shape = graph.values[bias].type.shape
+            full = (1,) * (len(along) - len(shape)) + shape
+            columns_last = len(graph.values[node.inputs[1]].type.shape) > 1
+            if graph.values[bias].constant and full == along and columns_last:
+                return node, product, bias
+    raise UnsupportedError("a BLAS computes one product a call, and a constant bias along it")
 
 
 def product_of(graph: DataflowGraph, node: Node) -> Product:
@@ -52,7 +94,7 @@ def product_of(graph: DataflowGraph, node: Node) -> Product:
     Raises:
         UnsupportedError: It is none; the text says why.
     """
-    if node.op != "matmul" and node.op not in CONVOLUTIONS:
+    if node.op not in PRODUCTS:
         raise UnsupportedError(f"a BLAS computes products only, no {onnx_type(node.op)}")
     operands = [graph.values[index].type for index in node.inputs]
     for kind in (node.type, *operands):

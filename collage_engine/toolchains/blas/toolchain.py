@@ -3,31 +3,33 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import anything, op
-from collage_engine.partition.rule_trees import PatternEntry, byoc_rules
+from collage_engine.partition.patterns import anything, constant, op
+from collage_engine.partition.rule_trees import byoc_rules
 from collage_engine.partition.rules import Composites, PartitionRule
 from collage_engine.records.graph import OperatorNumber, OperatorSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
-from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.blas.product import CONVOLUTIONS, product_of, reason_against
+from collage_engine.toolchains.blas.product import (
+    PRODUCTS,
+    biased_product,
+    reason_against,
+    reason_against_call,
+)
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
-from collage_engine.toolchains.runtime.chains import against_match
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
-PLAN_VERSION = 2
+PLAN_VERSION = 3
 """Of the plans that the BLAS toolchains' C++ reads; raised when they change."""
 
 
 class BlasToolchain(CppToolchain):
-    """One product a call: as a partition of its own, or as a library inside TVM's kernels.
+    """One product a call, with its bias.
 
     A subclass names its wheels; its C++ is ``src/<name>_module.cc``.
     """
@@ -78,42 +80,43 @@ class BlasToolchain(CppToolchain):
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
-        return reason_against(graph, index)
+        return reason_against_call(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``."""
-        return byoc_rules(self.library_table(), name=self.name)
+        product = op(PRODUCTS, anything(), anything(), commutative=False)
+        biased = product.optional(lambda x: op("add", x, constant("bias")))
+        entry = (f"{self.name}.product", biased, lambda graph, m: reason_against(graph, m.nodes))
+        return byoc_rules([entry], name=self.name)
 
     def composites_of(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
     ) -> Composites | None:
         """Refuses several products: each is a call, and a candidate, of its own."""
-        return () if nodes.bit_count() == 1 else None
-
-    def library_table(self) -> Sequence[PatternEntry]:
-        """Implement ``capabilities.LibraryForKernels``."""
-        product = op(("matmul", *CONVOLUTIONS), anything(), anything(), commutative=False)
-        return [(f"{self.name}.product", product, against_match(reason_against))]
+        return () if reason_against(graph, nodes) is None else None
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""
         graph = function.graph
-        if len(function.members) != 1:
-            raise UnsupportedError("a BLAS computes one product a call")
-        node = graph.nodes[function.members[0]]
-        product = product_of(graph, node)
+        node, product, bias = biased_product(graph, function.nodes)
         weights = b""
         places = []
-        for index in node.inputs:
+        for index in (*node.inputs, *([] if bias is None else [bias])):
             if graph.values[index].constant:
                 places.append({"input": -1, "offset": len(weights) // 4})
                 weights += np.ascontiguousarray(function.constant(index)).tobytes()
             else:
                 places.append({"input": function.inputs.index(index), "offset": 0})
-        return {
+        plan = {
             "m": product.rows,
             "n": product.columns,
             "k": product.depth,
             "a": places[product.left] | {"batch": list(product.a_offsets)},
             "b": places[1 - product.left] | {"batch": list(product.b_offsets)},
-        }, weights
+        }
+        if bias is not None:
+            # A convolution's lies along the rows, which are its filters.
+            by_rows = node.op != "matmul"
+            begins = [begin // product.depth if by_rows else 0 for begin in product.a_offsets]
+            plan |= {"bias": places[2] | {"batch": begins}, "bias_by_rows": by_rows}
+        return plan, weights

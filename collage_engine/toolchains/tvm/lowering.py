@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import tvm
 from tvm import relax, te, tirx, topi
@@ -22,9 +21,6 @@ from collage_engine.toolchains.base import KERNEL_NODES, Function
 from collage_engine.toolchains.tvm import bfloat16, channels_last, transposed
 from collage_engine.toolchains.tvm.kernel_nodes import nodes_of_calls
 from collage_engine.toolchains.tvm.rebuild import relax_module
-
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tvm.library import LibraryCalls
 
 
 @dataclass
@@ -86,14 +82,9 @@ def lower_module(
     return lowered
 
 
-def lower_function(function: Function, calls: LibraryCalls | None = None) -> Lowered:
-    """Schedules a function's operators for the processor.
-
-    Args:
-        function: The function.
-        calls: What a library computes of it.
-    """
-    module, full = relax_module(function, calls)
+def lower_function(function: Function) -> Lowered:
+    """Schedules a function's operators for the processor."""
+    module, full = relax_module(function)
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]
     return lower_module(module, cpu(function.instance.threads), full, takes, gives)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import tvm
 from tvm import relax
@@ -16,23 +16,19 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.tvm.kernel_nodes import NamingBuilder
 from collage_engine.toolchains.tvm.quantized import Integers, Writer
 
-if TYPE_CHECKING:
-    from collage_engine.toolchains.tvm.library import LibraryCalls
-
 
 def relax_module(
-    function: Function, calls: LibraryCalls | None = None, writer: type[Writer] = Writer
+    function: Function, writer: type[Writer] = Writer
 ) -> tuple[tvm.IRModule, frozenset[int] | None]:
     """Return ``main(inputs) → outputs`` with the model's own operators, constants in place.
 
-    Quantised composites are integer computations from here on, a library's are packed calls. Types
-    are logical ones.
+    Quantised composites are integer computations from here on. Types are logical ones.
 
     Returns:
         The module; and which of its products, by their order, are left in float32 where the others
         are to be rounded, or None where none is to be rounded.
     """
-    rebuilding = _Rebuilding(function, calls, writer)
+    rebuilding = _Rebuilding(function, writer)
     module = rebuilding.module()
     if not is_reduced(function.instance):
         return module, None
@@ -43,10 +39,8 @@ def relax_module(
 class _Rebuilding:
     """A function's operators emitted one by one, with the values that are known so far."""
 
-    def __init__(
-        self, function: Function, calls: LibraryCalls | None, writer: type[Writer]
-    ) -> None:
-        self.function, self.calls = function, calls
+    def __init__(self, function: Function, writer: type[Writer]) -> None:
+        self.function = function
         self.model, self.graph = function.model, function.graph
         self.builder = NamingBuilder()
         self.known: dict[int, Any] = {}
@@ -78,18 +72,12 @@ class _Rebuilding:
         return relax.transform.DeadCodeElimination(["main"])(builder.get())
 
     def _emit(self, index: OperatorNumber) -> None:
-        """Emit an operator: a library's composite, an integer one, or the operators as they are."""
-        integers, calls = self.integers, self.calls
+        """Emit an operator: an integer composite, or the operators as they are."""
+        integers = self.integers
         if integers.skips(index):
             return
         self.builder.name_by(self._computed_at(index))
-        whole = None
-        if calls is not None:
-            if calls.skips(index):
-                return
-            whole = calls.emit(self.builder, index, self._value_of)
-        if whole is None:
-            whole = integers.emit(self.builder, index, self._value_of)
+        whole = integers.emit(self.builder, index, self._value_of)
         if whole is not None:
             self.known[index] = whole
             return
@@ -101,9 +89,7 @@ class _Rebuilding:
 
     def _computed_at(self, index: OperatorNumber) -> Sequence[OperatorNumber]:
         """Return the operators that are emitted as one with an operator: those of its composite."""
-        calls, found = self.calls, self.integers.found.get(index)
-        composite = calls.composite(index) if calls is not None else None
-        whole = composite or found
+        whole = self.integers.found.get(index)
         return [index] if whole is None else list(members(whole.nodes))
 
     def _value_of(self, index: int) -> Any:

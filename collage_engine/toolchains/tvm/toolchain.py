@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import json
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
@@ -15,9 +13,9 @@ from collage_engine.partition.rule_trees import (
     fusion_rules,
     union_rules,
 )
-from collage_engine.partition.rules import Composites, PartitionRule
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.graph import OperatorNumber, OperatorSet
+from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import is_opaque, names_where, onnx_type, title
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
@@ -28,8 +26,7 @@ from collage_engine.records.toolchain import (
     ToolchainState,
 )
 from collage_engine.support.errors import ToolchainError, short_reason
-from collage_engine.toolchains.base import MODULES, Function, Toolchain
-from collage_engine.toolchains.tvm.library import LibraryCalls, instance_with, made_of, rules
+from collage_engine.toolchains.base import Function, Toolchain
 
 if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
@@ -143,8 +140,8 @@ class TvmToolchain(Toolchain):
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
         """Implement ``capabilities.BorderFormats``."""
-        # A GPU's schedules and library calls take images channels first.
-        return (PLAIN,) if instance.architecture or instance.library else (PLAIN, NHWC)
+        # A GPU's schedules take images channels first.
+        return (PLAIN,) if instance.architecture else (PLAIN, NHWC)
 
     def supports(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
@@ -169,24 +166,8 @@ class TvmToolchain(Toolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``."""
-        if instance.library:
-            return rules(instance)
         integers = composite_rules("quantized", pattern_table(self.name))
         return union_rules(self.name, integers, fusion_rules(self.name))
-
-    def library_instances(
-        self, threads: int, libraries: Sequence[str]
-    ) -> tuple[ToolchainInstance, ...]:
-        """Implement ``capabilities.CallsLibraries``."""
-        return tuple(instance_with(self.name, threads, library) for library in libraries)
-
-    def composites_of(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> Composites | None:
-        """Implement ``capabilities.MakesComposites``."""
-        if not instance.library:
-            return ()
-        return made_of(graph, instance.library, nodes)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
@@ -208,10 +189,8 @@ class TvmToolchain(Toolchain):
                 module, full = relax_module(function, writer=CudaWriter)
                 with using(choices_of(function.instance)):
                     return cuda.lower_module(module, architecture, precision, full or frozenset())
-            calls = LibraryCalls(function) if function.instance.library else None
             with using(choices_of(function.instance)):
-                module = lower_function(function, calls).module
-            return module if calls is None else module.with_attr(MODULES, calls.modules)
+                return lower_function(function).module
         except ToolchainError:
             raise
         except Exception as error:
@@ -237,8 +216,7 @@ class TvmToolchain(Toolchain):
         Returns:
             ``kernels``: one record a kernel, in call order, with the rule that wrote it, its TIR
             text, and ``reason`` where a more specific rule was not used. ``unscheduled``: how many
-            run TVM's plain loops, which are tens of times slower. ``library_calls``: what libraries
-            compute, where they do.
+            run TVM's plain loops, which are tens of times slower.
         """
         from tvm import tirx
 
@@ -258,7 +236,4 @@ class TvmToolchain(Toolchain):
                     }
                     | ({"reason": str(attributes[REASON])} if REASON in attributes else {})
                 )
-        calls = module.attrs[MODULES] if module.attrs and MODULES in module.attrs else []
-        libraries = [json.loads(str(call["collage.inside"]())) for call in calls]
-        details = {"kernels": kernels, "unscheduled": count_unscheduled(module)}
-        return details | ({"library_calls": libraries} if libraries else {})
+        return {"kernels": kernels, "unscheduled": count_unscheduled(module)}
