@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import shutil
 import stat
 import subprocess
@@ -214,17 +213,6 @@ def test_a_compiler_that_is_killed_says_nothing_of_the_runtime(
         builder.build(source)
     monkeypatch.delenv("CXX")
     assert builder.build(source).path.exists()
-
-
-def test_the_folder_of_a_build_that_was_killed_is_removed(source: builder.RuntimeSource) -> None:
-    folder = builder.build(source).path.parent.parent
-    old, young = (folder / "cutlass-x" / f"build-{name}" for name in ("old", "young"))
-    for left in (old, young):
-        left.mkdir(parents=True)
-        (left / "half.so").write_text("")
-    os.utime(old, (0, 0))
-    builder.build(replace(source, library_version="2.0"))
-    assert not old.exists() and young.exists()
 
 
 def test_builders_at_the_same_time_compile_once(

@@ -1,8 +1,4 @@
-"""Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API.
-
-Where the package onnxruntime-gpu is installed and a device is there, its provider for NVIDIA
-devices is a further instance.
-"""
+"""Runs sub-graphs by ONNX Runtime: each becomes an ONNX model, called through the C API."""
 
 from __future__ import annotations
 
@@ -12,33 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
-from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import onnx_type
-from collage_engine.records.toolchain import (
-    RuntimeLibrary,
-    Target,
-    ToolchainAbout,
-    ToolchainInstance,
-    ToolchainState,
-)
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.onnxruntime.providers import (
-    GPU_PACKAGE,
-    has_provider,
-    provider_libraries,
-    provider_plan,
-)
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.chains import fusing_rules
-from collage_engine.toolchains.runtime.cuda import LICENCE, on_device, rounded_to
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
@@ -57,24 +37,19 @@ FLOAT64 = 2**53
 """The largest magnitude up to which float64 holds all whole numbers."""
 
 
-FOLDING = "ConstantFolding"
-"""ONNX Runtime's name of the optimizer that computes what depends on no input."""
-
-
 class OnnxRuntimeToolchain(OnnxFedToolchain):
-    """ONNX Runtime's CPU provider with its default settings, and its provider for devices."""
+    """ONNX Runtime's CPU provider with its default settings."""
 
     about = ToolchainAbout(
         name="onnxruntime",
         title="ONNX Runtime",
         licence="MIT",
-        targets=("cpu", "cuda"),
         install="pip install onnxruntime",
         colour="#e69f00",
         letters="OR",
         pattern="rising",
     )
-    packages = (GPU_PACKAGE, "onnxruntime")
+    packages = ("onnxruntime-gpu", "onnxruntime")
     types = ARRAY_TYPES | {"string"}
     returns_open_values = True
     swallowing = frozenset(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"))
@@ -92,42 +67,8 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
-            beside=(
-                ("libonnxruntime.so.1", self.library()),
-                *(provider_libraries() if has_provider() else ()),
-            ),
+            beside=(("libonnxruntime.so.1", self.library()),),
         )
-
-    def probe(self) -> ToolchainState:
-        """Implement ``Toolchain.probe``; the devices say whether it has a provider for one."""
-        from collage_engine.machine.cuda import cuda_probe
-
-        state = super().probe()
-        if not state.available:
-            return state
-        devices = cuda_probe().devices if has_provider() else ()
-        return msgspec.structs.replace(
-            state,
-            targets=("cpu", "cuda") if devices else ("cpu",),
-            devices=("cpu", *(device.record().name for device in devices)),
-        )
-
-    def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return its configurations; see ``Toolchain.instances``."""
-        if target.kind == "cuda":
-            lower = rounded_to(target.architecture, precision)
-            return on_device(self.name, target.architecture, lower) if has_provider() else ()
-        return super().instances(target, precision)
-
-    def supports(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> str | None:
-        """Implement ``Toolchain.supports``."""
-        if instance.architecture:
-            types = graph.nodes[index].types
-            if any(value.is_open or value.dtype == "string" for value in types):
-                return "its provider for devices returns no texts, and no values of unknown size"
-        return super().supports(graph, index, instance)
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
         """Implement ``OnnxFedToolchain.inexact``: some kernels of whole numbers are of float64."""
@@ -162,7 +103,6 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         plan = {
             "input_names": [value.name for value in model.graph.input],
             "output_names": [value.name for value in model.graph.output],
-            **provider_plan(function.instance),
         }
         if files:
             plan[weight_files.PLAN_KEY] = files
@@ -179,19 +119,16 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         try:
             return super().finish(function, plan, weights)
         except ToolchainError as refusal:
+            try:
+                module = super().finish(function, plan, _with_open_sizes(weights))
+            except ToolchainError:
+                raise refusal from None
             name = function.graph.nodes[function.members[0]].name
-            for how, further, model in (
-                ("with the sizes of its inputs left open", {}, _with_open_sizes(weights)),
-                (f"without {FOLDING}", {"without_optimizers": FOLDING}, weights),
-            ):
-                with contextlib.suppress(ToolchainError):
-                    module = super().finish(function, plan | further, model)
-                    function.notes.append(
-                        f"{self.about.title} runs its partition from {name!r} on {how}; as it is "
-                        f"refused: {refusal}"
-                    )
-                    return module
-            raise
+            function.notes.append(
+                f"{self.about.title} runs its partition from {name!r} on with the sizes of its "
+                f"inputs left open; as it is refused: {refusal}"
+            )
+            return module
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implement ``capabilities.ReadsProfiles``."""
@@ -251,15 +188,6 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
         return self.carried(self.library(), "libonnxruntime.so.1"), self.own_library()
-
-    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Return the provider's libraries, too, where a function runs on a device."""
-        on_device = any(function.instance.architecture for function in functions)
-        further = (
-            self.carried(file, name, "" if name.startswith("libonnxruntime") else LICENCE)
-            for name, file in (provider_libraries() if on_device else ())
-        )
-        return (*self.runtime_libraries(), *further)
 
 
 def _with_open_sizes(content: bytes) -> bytes:

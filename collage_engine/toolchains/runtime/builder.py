@@ -13,7 +13,6 @@ which every environment points to its own. So it is compiled once for all enviro
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import hashlib
 import importlib.metadata
@@ -23,7 +22,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import time
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -169,7 +167,6 @@ def build(source: RuntimeSource) -> Runtime:
             compiler = () if carried.exists() else find_compiler()
             folder.mkdir(parents=True, exist_ok=True)
             with locked(folder / "lock"):
-                remove_build_leftovers(build_folder())
                 if not library.exists():
                     if compiler:
                         _compile(compiler, source, kind, library)
@@ -193,14 +190,6 @@ def _fingerprint(path: Path) -> str:
     files = (file for file in path.rglob("*") if file.is_file())
     sizes = sorted((file.relative_to(path).as_posix(), file.stat().st_size) for file in files)
     return hashlib.sha256(repr(sizes).encode()).hexdigest()
-
-
-def remove_build_leftovers(folder: Path) -> None:
-    """Remove the folders of builds that were killed, once they are too old to be under way."""
-    for left in folder.glob("*/build-*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > 2 * WORK_S:
-                shutil.rmtree(left, ignore_errors=True)
 
 
 def _compile(compiler: tuple[str, ...], source: RuntimeSource, kind: str, library: Path) -> None:

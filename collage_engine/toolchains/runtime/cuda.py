@@ -257,18 +257,6 @@ def device_state(
     )
 
 
-def rounded_to(architecture: str, precision: str) -> str | None:
-    """Return what the operands of float32 products are rounded to; None: they are not.
-
-    Args:
-        architecture: Of the device, e.g. sm_90a.
-        precision: The lowest that the run admits. Tf32 keeps as many digits as float16, and more
-            than bfloat16.
-    """
-    lower = (TF32, FLOAT16, BFLOAT16)
-    return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
-
-
 def on_device(
     toolchain: str, architecture: str, lower: str | None
 ) -> tuple[ToolchainInstance, ...]:
@@ -365,8 +353,15 @@ class CudaToolchain(CppToolchain):
         return on_device(self.name, target.architecture, lower)
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
-        """Return what it rounds the operands of float32 products to; see ``rounded_to``."""
-        return rounded_to(architecture, precision)
+        """Return what it rounds the operands of float32 products to; None: it does not.
+
+        Args:
+            architecture: Of the device, e.g. sm_90a.
+            precision: The lowest that the run admits. Tf32 keeps as many digits as float16, and
+                more than bfloat16.
+        """
+        lower = (TF32, FLOAT16, BFLOAT16)
+        return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
     def dialect(self) -> Dialect:
         """Return what its library runs: ``DIALECT`` of ``<folder>/rules.py``, which is imported."""

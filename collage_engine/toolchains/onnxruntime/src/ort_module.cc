@@ -3,20 +3,15 @@
 //
 // One environment per process owns a thread pool. Its size and spinning are those of the first
 // module; a module that wants others gets a pool of its own in its session.
-//
-// A plan with "libraries" is run by the provider for CUDA, which needs them, on an NVIDIA device, on which
-// its arguments then lie.
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
 #include <deque>
-#include <memory>
 
 #include "collage_module.h"
 #include "held_bytes.h"
 #include "ort_api.h"
-#include "ort_device.h"
 
 namespace collage {
 namespace {
@@ -154,8 +149,6 @@ class OrtModule : public PlanModule {
   OrtModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
       : PlanModule(symbol, plan_text),
         session_(kReleaseSession),
-        run_options_(kReleaseRunOptions),
-        device_memory_(kReleaseMemoryInfo),
         held_(model) {
     json::Object plan = ParseObject(plan_text, "the plan");
     input_names_ = Names(plan, "input_names");
@@ -171,30 +164,18 @@ class OrtModule : public PlanModule {
     size_t model_bytes = model.size;
     for (size_t i = 0; i < files_.count(); ++i) model_bytes += files_.sizes()[i];
     TrimHeap(model_bytes);
-    if (stream_) {
-      stream_->WarmUp(inputs(), outputs(), [this](const std::vector<void*>& data) { Run(data); });
-    }
   }
 
  protected:
-  DLDeviceType device_type() const final { return stream_ ? kDLCUDA : kDLCPU; }
-
   void Execute() final {
-    if (stream_) {
-      stream_->Between([this] { Run(pointers()); });
-    } else {
-      Run(pointers());
-    }
-  }
-
-  void Run(const std::vector<void*>& data) {
+    const std::vector<void*>& data = pointers();
     size_t n = input_names_.size();
     for (size_t i = 0; i < arguments_.size(); ++i) {
       // The session makes texts itself, and what is returned: it knows only then how large they are.
       bool made_there = i >= data.size() || (i >= n && arguments_[i].text());
       values_[i] = made_there ? nullptr : arguments_[i].At(data[i]);
     }
-    OrtApi::Instance().Check(run_(session_.get(), run_options_.get(), input_chars_.data(),
+    OrtApi::Instance().Check(run_(session_.get(), nullptr, input_chars_.data(),
                                   values_.data(), n, output_chars_.data(), output_names_.size(),
                                   values_.data() + n));
     for (size_t i = n; i < data.size(); ++i) {
@@ -207,7 +188,7 @@ class OrtModule : public PlanModule {
   }
 
   ffi::Array<ffi::Any> ExecuteReturning() final {
-    Run(pointers());
+    Execute();
     std::vector<OrtHandle> made;
     for (size_t i = input_names_.size(); i < values_.size(); ++i) {
       made.emplace_back(kReleaseValue);
@@ -229,7 +210,7 @@ class OrtModule : public PlanModule {
   }
 
   std::string Layers() final {
-    if (LayersFolder() == nullptr || stream_) return "";
+    if (LayersFolder() == nullptr) return "";
     session_.Reset();  // writes its profile
     json::Object out;
     out.Set(ffi::String("symbol"), ffi::String(symbol()));
@@ -253,9 +234,8 @@ class OrtModule : public PlanModule {
     }
     for (const std::string& name : input_names_) input_chars_.push_back(name.c_str());
     for (const std::string& name : output_names_) output_chars_.push_back(name.c_str());
-    void* memory = stream_ ? device_memory_.get() : environment.memory();
-    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, memory);
-    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, memory);
+    for (const TensorSpec& s : inputs()) arguments_.emplace_back(s, environment.memory());
+    for (const TensorSpec& s : outputs()) arguments_.emplace_back(s, environment.memory());
     values_.assign(arguments_.size(), nullptr);
     run_ = OrtApi::Instance().Function<RunFunction>(kRun);
   }
@@ -279,17 +259,10 @@ class OrtModule : public PlanModule {
       std::string path = GetString(plan, "optimized_model");
       api.Call(kSetOptimizedModelFilePath, options.get(), path.c_str());
     }
-    if (Has(plan, "without_optimizers")) {
-      std::string names = GetString(plan, "without_optimizers");
-      api.Call(kAddSessionConfigEntry, options.get(),
-               static_cast<const char*>("optimization.disable_specified_optimizers"),
-               names.c_str());
-    }
     if (files_.count() != 0) {
       api.Call(kAddExternalInitializersFromFilesInMemory, options.get(), files_.names(),
                files_.buffers(), files_.sizes(), files_.count());
     }
-    if (Has(plan, "libraries")) OpenDevice(plan, options.get());
     auto open = [&](const char* exact) {
       api.Call(kAddSessionConfigEntry, options.get(),
                static_cast<const char*>("session.x64quantprecision"), exact);
@@ -307,24 +280,6 @@ class OrtModule : public PlanModule {
 
   // How the names of files begin that the session writes its profile to.
   std::string ProfileFiles() const { return std::string(LayersFolder()) + "/" + symbol(); }
-
-  // What a session on an NVIDIA device needs besides.
-  void OpenDevice(const json::Object& plan, void* options) {
-    const OrtApi& api = OrtApi::Instance();
-    OpenLibraries(Names(plan, "libraries"));
-    stream_ = std::make_unique<DeviceStream>();
-    std::string stream = std::to_string(reinterpret_cast<uintptr_t>(stream_->get()));
-    AppendProvider(options, {{"has_user_compute_stream", "1"},
-                             {"user_compute_stream", stream},
-                             {"use_tf32", GetString(plan, "use_tf32")}});
-    api.Call(kCreateMemoryInfo, static_cast<const char*>("Cuda"), kOrtDeviceAllocator, 0,
-             kOrtMemTypeDefault, device_memory_.out());
-    api.Call(kCreateRunOptions, run_options_.out());
-    // The events of the stream order what follows: nobody waits on the host.
-    api.Call(kAddRunConfigEntry, run_options_.get(),
-             static_cast<const char*>("disable_synchronize_execution_providers"),
-             static_cast<const char*>("1"));
-  }
 
   // A tensor of the session as one of TVM's.
   ffi::Tensor Copy(void* value, const TensorSpec& spec) {
@@ -347,10 +302,7 @@ class OrtModule : public PlanModule {
   std::vector<const char*> input_chars_, output_chars_;
   std::vector<void*> values_;
   WeightFiles files_;  // outlives the session, whose tensors may point into it
-  std::unique_ptr<DeviceStream> stream_;  // outlives it, too; null: on the CPU
   OrtHandle session_;
-  OrtHandle run_options_;
-  OrtHandle device_memory_;
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
   HeldBytes held_;

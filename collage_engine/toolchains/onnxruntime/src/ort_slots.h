@@ -1,8 +1,7 @@
 // Positions of functions in OrtApi, the table of ONNX Runtime's C API, which is only ever appended to.
 // Each is checked by what the function does: those of the adapter in
 // tests/engine/test_toolchain_onnxruntime.py, those of an artifact that is an operator of ONNX Runtime
-// (artifact/loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py, those of the provider
-// for NVIDIA devices in tests/gpu/test_operators.py.
+// (artifact/loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py.
 #ifndef COLLAGE_ORT_SLOTS_H_
 #define COLLAGE_ORT_SLOTS_H_
 
@@ -26,7 +25,6 @@ enum OrtSlot : int {
   kCreateCustomOpDomain = 26,
   kCustomOpDomainAdd = 27,
   kAddCustomOpDomain = 28,
-  kCreateRunOptions = 39,
   kCreateTensorAsOrtValue = 48,
   kCreateTensorWithDataAsOrtValue = 49,
   kGetTensorMutableData = 51,
@@ -34,7 +32,6 @@ enum OrtSlot : int {
   kGetDimensionsCount = 61,
   kGetDimensions = 62,
   kGetTensorTypeAndShape = 65,
-  kCreateMemoryInfo = 68,
   kCreateCpuMemoryInfo = 69,
   kGetAllocatorWithDefaultOptions = 78,
   kKernelContextGetInput = 90,
@@ -43,7 +40,6 @@ enum OrtSlot : int {
   kReleaseMemoryInfo = 94,
   kReleaseSession = 95,
   kReleaseValue = 96,
-  kReleaseRunOptions = 97,
   kReleaseTensorTypeAndShapeInfo = 99,
   kReleaseSessionOptions = 100,
   kCreateEnvWithGlobalThreadPools = 119,
@@ -56,11 +52,6 @@ enum OrtSlot : int {
   kSetGlobalIntraOpNumThreads = 147,
   kSetGlobalInterOpNumThreads = 148,
   kSetGlobalSpinControl = 149,
-  kAddRunConfigEntry = 165,
-  kSessionOptionsAppendCUDA = 204,
-  kCreateCUDAProviderOptions = 205,
-  kUpdateCUDAProviderOptions = 206,
-  kReleaseCUDAProviderOptions = 208,
   kAddExternalInitializersFromFilesInMemory = 279,
 };
 
