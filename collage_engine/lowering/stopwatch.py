@@ -98,7 +98,9 @@ def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str
     return names, moments[1:]
 
 
-def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str, float, float]]:
+def time_kernels(
+    vm: Any, call: Callable[[], Any], runs: int
+) -> tuple[list[tuple[str, float, float]], float]:
     """Time every call that TVM's virtual machine makes in a run of a model.
 
     The stopwatch's own cost is subtracted from calls and from what passes between them: what the
@@ -111,7 +113,8 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
 
     Returns:
         The name of each call in their order, its microseconds, and those that passed since the call
-        before: medians of the runs that were disturbed least.
+        before; and the microseconds of a run before the first call and after the last one. All are
+        medians of the runs that were disturbed least.
 
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
@@ -124,7 +127,8 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> list[tuple[str,
     gaps, medians = typical[:-1:2], typical[1::2]
     empty = [ns for name, ns in zip(names, medians, strict=True) if name == "vm.builtin.null_value"]
     cost = statistics.median(empty or [min(medians, default=0.0)])
-    return [
+    calls = [
         (name, max(0.0, ns - cost) / 1000, max(0.0, gap - cost) / 1000)
         for name, ns, gap in zip(names, medians, gaps, strict=True)
     ]
+    return calls, (typical[0] + typical[-1]) / 1000

@@ -20,7 +20,7 @@ from collage_engine.planning.search_problem import (
     problem_pin,
 )
 from collage_engine.records.candidate import Candidate, CandidateRecord, Cost, CostTable, records_of
-from collage_engine.records.format import FREE
+from collage_engine.records.format import CALL, FREE
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Placement
@@ -130,7 +130,9 @@ class SearchInputs:
         problem = self.problem_of(list(among.values()), self.costs)
         cost = check_cover(msgspec.structs.replace(problem, pins=(), limits=None), list(parts))
         is_known = all(self.costs.cost(name).usable for name in parts)
-        estimated_us = cost if is_known and isinstance(cost, float) else None
+        estimated_us = None
+        if is_known and isinstance(cost, float):
+            estimated_us = cost + self.constants.get(CALL, 0.0)
         made = make_placement(self.graph, list(parts.values()), self.costs, estimated_us)
         conversions = conversions_of(problem, list(parts))
         return msgspec.structs.replace(made, conversions=conversions)

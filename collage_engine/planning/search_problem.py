@@ -18,7 +18,7 @@ import msgspec
 from collage_engine.planning.conversions import format_transitions, input_copies_us
 from collage_engine.planning.deployment_limits import runtime_limits
 from collage_engine.records.candidate import Candidate, CostTable
-from collage_engine.records.format import LAUNCH, PAIR, split_pair
+from collage_engine.records.format import CALL, LAUNCH, PAIR, split_pair
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, partition_of
@@ -65,13 +65,18 @@ def make_problem(
         settings: The run's deployment limits and order of toolchains.
     """
     inputs = graph.operator_inputs()
-    copied = input_copies_us(graph, candidates, constants)
+    besides_us = input_copies_us(graph, candidates, constants)
+    if CALL in constants:  # every cover has it once: the search leaves it out
+        whole = [c.id for c in candidates if len(c.nodes) == len(graph.nodes)]
+        besides_us |= {name: besides_us.get(name, 0.0) - constants[CALL] for name in whole}
     return Problem(
         nodes=tuple(
             ProblemNode(id=k, op=node.op, inputs=inputs[k]) for k, node in enumerate(graph.nodes)
         ),
         outputs=output_operators(graph),
-        candidates=tuple(problem_candidate(c, costs, copied.get(c.id, 0.0)) for c in candidates),
+        candidates=tuple(
+            problem_candidate(c, costs, besides_us.get(c.id, 0.0)) for c in candidates
+        ),
         transitions=Transitions(
             launch_us=constants.get(LAUNCH, 0.0),
             pairs=transitions(constants, {c.instance for c in candidates}),
@@ -107,14 +112,14 @@ def problem_candidate(c: Candidate, costs: CostTable, besides_us: float = 0.0) -
     Args:
         c: The candidate.
         costs: Where its cost stands.
-        besides_us: Microseconds that it costs in addition, whatever runs around it.
+        besides_us: Microseconds that it costs in addition, or less, whatever runs around it.
     """
     cost = costs.cost(c.id)
     return ProblemCandidate(
         id=c.id,
         nodes=c.nodes,
         toolchain=c.instance.id,
-        cost_us=None if cost.us is None else cost.us + besides_us,
+        cost_us=None if cost.us is None else max(0.0, cost.us + besides_us),
         state=cost.state,
         reason=cost.reason,
         device=c.device,

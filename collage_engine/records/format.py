@@ -80,6 +80,9 @@ def border_words(takes: Mapping[int, str], gives: Mapping[int, str]) -> str:
 
 LAUNCH = "launch"
 """What launching a partition costs."""
+CALL = "call"
+"""What a user's call costs besides its partitions and what is between them: the copies of inputs
+and outputs. The cost of a whole model, which is timed as users call it, holds it already."""
 PAIR = "pair:"
 """Prefix of ``pair:<from>:<to>``: what handing a value on from one toolchain costs."""
 

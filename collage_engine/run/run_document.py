@@ -18,6 +18,7 @@ from collage_engine.planning.deployment_limits import size_warning
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.planning.search_problem import RUNNERS_UP, pin_verdicts
 from collage_engine.records.candidate import Cost
+from collage_engine.records.format import CALL
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import (
     Baseline,
@@ -172,7 +173,7 @@ def run_document(
     memory = memory_use(winner, record.weights_bytes, artifact, control.peak_memory())
     profiled = with_profiled_costs(inputs, race_result)
     costs = {c.id: profiled.costs.cost(c.id) for c in inputs.candidates}
-    unmeasured = _unmeasured(inputs, race_result, control)
+    unmeasured, bound_us = _unmeasured(inputs, race_result, control), answer.lower_bound_us
     return msgspec.structs.replace(
         begun_document(state),
         candidates=msgspec.structs.replace(
@@ -192,7 +193,7 @@ def run_document(
         max_abs_error=winner.max_abs_error,
         max_rel_error=winner.max_rel_error,
         artifact=artifact,
-        lower_bound_us=answer.lower_bound_us,
+        lower_bound_us=None if bound_us is None else bound_us + inputs.constants.get(CALL, 0.0),
         memory=memory,
         unscheduled=winner.built.unscheduled if winner.built is not None else None,
         tolerance=samples.run_tolerance,

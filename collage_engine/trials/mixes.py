@@ -100,9 +100,11 @@ def try_mixes(
         us = profile_groups(
             groups, taken, run, lambda: time.monotonic() >= began + STEP_SHARE * seconds
         )
+        call_us = race.standings.call_us or 0.0
+        inside_us = {name: alone - call_us for name, alone in _alone_us(race).items()}
         suggested = (
             with_eligibility(inputs, Contender(cover=cover))
-            for cover in suggested_mixes(us, _alone_us(race), graph, candidate)
+            for cover in suggested_mixes(us, inside_us, graph, candidate)
         )
         mixes = [contender for contender in suggested if contender.eligible]
         race.enter(mixes, ends_at=began + seconds, on_progress=report.progress)
@@ -216,7 +218,8 @@ def suggested_mixes(
 
     Args:
         us: What groups took inside the model.
-        alone_us: By instance id, what toolchains took alone on the whole model, in µs.
+        alone_us: By instance id, what toolchains took alone on the whole model, in µs, the copies
+            of a user's call left out.
         graph: The dataflow graph.
         candidate: Makes the candidate of some operators on an instance.
     """

@@ -46,7 +46,6 @@ from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
     LONG_ROUND_S,
     PAUSE_S,
-    KernelTime,
     OpenPlacement,
     OutputErrors,
     PeakMemory,
@@ -468,21 +467,22 @@ class PlacementProcess:
         calls: list[float] = [s * 1e6 for s in taken]
         return [percentile(calls, settings.percentile)] if tail else calls
 
-    def partition_times(self, runs: int) -> tuple[list[float], list[KernelTime]]:
+    def partition_times(self, runs: int) -> tuple[list[float], float, float]:
         """Profile the placement and attribute its kernels to partitions.
 
         Args:
             runs: How many runs of the model the medians are of.
 
         Returns:
-            The microseconds of every partition in the order in which they were built, and the
-            kernels that belong to none.
+            The microseconds of every partition in the order in which they were built, of the
+            kernels that belong to none, and of a call before and after all kernels.
         """
         assert self.built is not None
-        seen = [(kernel.kernel, kernel.us) for kernel in self.profile(runs).calls]
+        profile = self.profile(runs)
+        seen = [(kernel.kernel, kernel.us) for kernel in profile.calls]
         taken, outside = attribute_kernels(self.built.kernels, seen)
         taken += [0.0] * (len(self.built.parts) - len(taken))  # the last ones may be views only
-        return taken, [KernelTime(kernel=name, us=us) for name, us in outside]
+        return taken, sum(us for _, us in outside), profile.call_us
 
     def profile(self, runs: int, *, inside: bool = False) -> PlacementProfile:
         """Return what its calls take, as the median of some runs; see ``ProfilePlacement``."""

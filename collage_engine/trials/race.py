@@ -197,6 +197,9 @@ class Race:
             self.round()
             if self.clock.is_over(ends_at) or self.clock.now() >= until:
                 break
+        if self.standings.call_us is None and new.takes_part:
+            with contextlib.suppress(WorkerError, ToolchainError):
+                *_, self.standings.call_us = new.process.partition_times(RUNS_PER_PROFILE)
         self._announce()
 
     def _make_room(self) -> None:
@@ -282,8 +285,8 @@ class Race:
     def _profile(self, entry: RaceEntry) -> None:
         """Note what each partition takes, and what is between them; what was timed stays."""
         with contextlib.suppress(WorkerError, ToolchainError):
-            parts_us, outside = entry.process.partition_times(RUNS_PER_PROFILE)
-            entry.profiles[self._round] = [*parts_us, sum(kernel.us for kernel in outside)]
+            parts_us, between_us, _ = entry.process.partition_times(RUNS_PER_PROFILE)
+            entry.profiles[self._round] = [*parts_us, between_us]
 
     def _announce(self) -> None:
         """Tell of the leader, where it is another one than before."""

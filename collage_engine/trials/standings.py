@@ -130,10 +130,13 @@ class Standings:
 
     Attributes:
         leader: The fastest entry that may be exported; None: none ran yet.
+        call_us: Microseconds of a user's call besides its partitions and what is between them: the
+            copies of inputs and outputs, the same for all covers; None: it is not known.
     """
 
     def __init__(self) -> None:
         self.leader: RaceEntry | None = None
+        self.call_us: float | None = None
         self._entries: dict[tuple[object, ...], RaceEntry] = {}
         self._named: list[Contender] = []
 

@@ -123,6 +123,9 @@ class PlacementProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What the parts of a placement take in a run of it."""
 
     calls: tuple[KernelTime, ...] = ()
+    call_us: float = 0.0
+    """Microseconds of a run before the first of these and after the last one: a user's call copies
+    inputs and outputs there."""
     inside: tuple[str, ...] = ()
     """What runtimes said of the layers of their partitions, as JSON."""
 
@@ -335,13 +338,13 @@ class TrialJob:
         model = self._model
         if model is None or self._threads == 0:
             return PlacementProfile()
-        bound = model.bind(self._sample)
-        times = time_kernels(model, lambda: model.invoke(bound), request.runs)
+        times, call_us = time_kernels(model, model.user_call(self._sample), request.runs)
         runtimes = model.library.imports if request.inside else []
         own = [module for module in runtimes if module.implements_function(LAYERS)]
         answers = [module.get_function(LAYERS) for module in own]
         return PlacementProfile(
             calls=tuple(KernelTime(kernel=name, us=us, gap_us=gap) for name, us, gap in times),
+            call_us=call_us,
             inside=tuple(filter(None, (str(answer()) for answer in answers))),
         )
 

@@ -190,7 +190,7 @@ class ScriptedWorker:
             KernelTime(kernel="to_nhwc", us=script.between_us * slow),
             KernelTime(kernel="vm.builtin.alloc_storage", us=9.0),
         ]
-        return PlacementProfile(calls=(*kernels[:1], *between, *kernels[1:]))
+        return PlacementProfile(calls=(*kernels[:1], *between, *kernels[1:]), call_us=2.5)
 
     def _be_killed(self, request: Any, name: str) -> None:
         if (name, type(request)) in self.script.kills:

@@ -9,6 +9,7 @@ import pytest
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Cost, CostTable
+from collage_engine.records.format import CALL
 from collage_engine.records.placement import LayerTime
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.run_document import chosen_placement, runners_up, timed_placement
@@ -92,3 +93,17 @@ def test_runners_up_are_the_others_the_fastest_first() -> None:
     assert [part.candidate for part in chosen.partitions] == [PARTS[1].id]
     others = runners_up(given, confirmation)
     assert [one.measured_us for one in others] == [70.0, 80.0], "the fastest is the first"
+
+
+def test_every_cover_has_the_copies_of_a_call_once() -> None:
+    """Without them a sum of partitions would look faster than a whole model that was timed."""
+    whole = candidate_on(TVM, (0, 1, 2))
+    given = inputs(10.0, 20.0, 30.0)
+    costs = given.costs.with_isolated({whole.id: Cost(state="measured", median_us=62.0)})
+    given = given.with_candidates([*PARTS, whole], costs).with_constants({CALL: 4.0})
+    parts_us, whole_us = 60.0 + 3 * LAUNCH_US, 62.0 + LAUNCH_US
+    assert given.placement(PARTS).estimated_us == pytest.approx(parts_us + 4.0)
+    assert given.placement([whole]).estimated_us == pytest.approx(whole_us)
+    regrets = given.search().answer.regrets
+    assert regrets[whole.id] == 0.0
+    assert regrets[PARTS[0].id] == pytest.approx(parts_us + 4.0 - whole_us)

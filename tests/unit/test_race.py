@@ -316,6 +316,7 @@ def test_partitions_and_what_is_between_them_are_told_apart(script, tmp_path):
         trial = going.try_cover(contender("a", 3))
         assert trial.partitions_us == {part("a"): 5.0, part("a", 1): 0.0, part("a", 2): 5.0}
         assert trial.between_us == 1.5
+        assert going.standings.call_us == 2.5, "what a call does besides"
         assert trial.reason is None and trial.max_rel_error == 1e-6
         assert [one.contender.cover for one in going.standings.profiled()] == [cover("a", 3)]
         whole = going.try_cover(contender("b"))

@@ -16,6 +16,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.event import Provisional, StageName
+from collage_engine.records.format import CALL
 from collage_engine.run.contenders import (
     before_precision,
     first_contenders,
@@ -139,8 +140,10 @@ def enter_whole_models(
             report.detail = _detail(results, race)
             if not all(result.reached for result in results):
                 control.cut(stage)
-    results = race.standings.results()
-    return with_trial_costs(open_model, state.catalog, state.inputs, results)
+    inputs = state.inputs
+    if race.standings.call_us is not None:
+        inputs = inputs.with_constants({CALL: race.standings.call_us})
+    return with_trial_costs(open_model, state.catalog, inputs, race.standings.results())
 
 
 def exporting_s(task: RunTask) -> float:
