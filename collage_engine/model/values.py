@@ -4,8 +4,7 @@ In NumPy a text is a fixed-width byte string of ``TEXT_BYTES`` bytes (``S256``):
 with zeros. Such arrays need no pickle in files, and are compared like numbers. In TVM the bytes
 are one more dimension of a tensor of ``uint8``. Inside of a partition texts are ONNX Runtime's.
 
-The engine holds arrays only. To a runtime a text is a Python string, and a sequence a list, whose
-tensors the engine holds by ``NAME[0]``, ``NAME[1]`` and so on (``model.sequences``).
+The engine holds arrays only. To a runtime a text is a Python string.
 """
 
 from __future__ import annotations
@@ -81,36 +80,19 @@ def numpy_type(name: str) -> np.dtype[Any]:
         return dtype
 
 
-def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, Any]:
+def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
     """Return the inputs of a model with these names, as a runtime takes them.
 
     Args:
         feeds: Arrays by name; those that the model does not take are left out.
-        names: The model's inputs. One that is not among the feeds is left out where it has no
-            tensors either: it may have a value of its own.
+        names: The model's inputs. One that is not among the feeds is left out: it may have a value
+            of its own.
     """
-    by_name: dict[str, Any] = {}
-    for name in names:
-        if name in feeds:
-            by_name[name] = _plain(feeds[name])
-            continue
-        elements: list[Any] = []
-        while f"{name}[{len(elements)}]" in feeds:
-            elements.append(_plain(feeds[f"{name}[{len(elements)}]"]))
-        if elements:
-            by_name[name] = elements
-    return by_name
-
-
-def _plain(value: np.ndarray) -> np.ndarray:
-    array = np.asarray(value)
-    return decoded(array) if array.dtype.kind == "S" else array
+    arrays = {name: np.asarray(feeds[name]) for name in names if name in feeds}
+    return {n: decoded(a) if a.dtype.kind == "S" else a for n, a in arrays.items()}
 
 
 def from_onnx(results: Sequence[Any]) -> list[np.ndarray]:
-    """Return what a runtime gave as arrays, the tensors of each sequence in its place."""
-    flat: list[Any] = []
-    for value in results:
-        flat += value if isinstance(value, list) else [value]
-    arrays = [np.asarray(value) for value in flat]
+    """Return what a runtime gave as arrays."""
+    arrays = map(np.asarray, results)
     return [encoded(array) if array.dtype.kind in "OU" else array for array in arrays]

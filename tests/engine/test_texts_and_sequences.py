@@ -1,8 +1,7 @@
-"""Texts and sequences of tensors at the border of a model are placed, exported and run."""
+"""Texts at the border of a model are placed, exported and run; sequences stay within it."""
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -32,17 +31,6 @@ JOINED = written(
     opset=20,
 )
 """Two texts and constant ones joined, and which of the two are equal."""
-DOUBLED = written(
-    """(seq(float[]) many, float[2,3] one) => (seq(float[]) more, float[2,3] sum) {
-        [insert] more = SequenceInsert(many, one)
-        zero = Constant<value_int=0>()
-        [first] first = SequenceAt(many, zero)
-        [add] sum = Add(first, one)
-    }""",
-    opset=17,
-)
-"""A sequence with a tensor added to it, and the sum of the first and that one."""
-SIZES = {"many[0]": (2, 3), "many[1]": (4,)}
 
 
 def test_texts_are_bytes_of_one_width() -> None:
@@ -93,29 +81,6 @@ def test_a_model_of_texts_is_exported_and_run(tmp_path: Path) -> None:
     assert said.strip() == "[['éy!', 'xxé!', '-!'], [False, True, True], '!']"
 
 
-def test_a_model_of_sequences_is_exported_and_run(tmp_path: Path) -> None:
-    folder = exported(DOUBLED, SIZES, tmp_path)
-    manifest = json.loads((folder / "manifest.json").read_text())
-    assert [each["name"] for each in manifest["inputs"]] == ["many[0]", "many[1]", "one"]
-    assert [each["name"] for each in manifest["outputs"]] == [
-        *(f"more[{place}]" for place in range(3)),
-        "sum",
-    ]
-    check(folder)
-    said = run_loaded(
-        folder,
-        "many, one = [np.ones((2, 3), 'f4'), np.arange(4, dtype='f4')], np.full((2, 3), 2, 'f4')\n"
-        "found = model({'many': many, 'one': one})\n"
-        "print([v.shape for v in found], found[3].max())",
-    )
-    assert said.strip() == "[(2, 3), (4,), (2, 3), (2, 3)] 3.0"
-
-
-def test_a_sequence_without_sizes_is_refused_with_the_option() -> None:
-    with pytest.raises(ModelError, match=r"'many' is a sequence.*--shape 'many\[0\]=2,3'"):
-        import_onnx(DOUBLED, "m.onnx", evaluate=evaluate)
-
-
 def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
     model = written("(float[2,0] x) => (float[n] y) { y = ReduceSum<keepdims=0>(x) }", opset=17)
     with pytest.raises(ModelError, match=r"--shape x=2,1"):
@@ -124,31 +89,6 @@ def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
     assert imported.inputs[0][1].elements == 0
     with pytest.raises(UsageError, match="dimension 0 of the input 'x' is fixed to 2"):
         import_onnx(model, "m.onnx", {"x": (0, 2)})
-
-
-def test_a_sequence_that_becomes_longer_ends_the_call(tmp_path: Path) -> None:
-    # No sample has a value above 1e9, so nothing but the call itself can find the second tensor.
-    model = written(
-        """(float[3] x) => (seq(float[]) parts) {
-            largest = ReduceMax<keepdims=0>(x)
-            is_large = Greater(largest, limit)
-            parts = If(is_large) <
-                then_branch = g1 () => (seq(float[]) both) { both = SequenceConstruct(x, x) },
-                else_branch = g2 () => (seq(float[]) single) { single = SequenceConstruct(x) }
-            >
-        }""",
-        {"limit": np.float32(1e9)},
-        opset=17,
-    )
-    folder = exported(model, {}, tmp_path)
-    check(folder)
-    said = run_loaded(
-        folder,
-        "print(model({'x': np.ones(3, 'f4')})[0])\n"
-        "try:\n    model({'x': np.full(3, 2e9, 'f4')})\n"
-        "except Exception as error:\n    print('ended:', 'out of' in str(error))",
-    )
-    assert said.split("\n")[:2] == ["[1. 1. 1.]", "ended: True"]
 
 
 def test_a_sequence_of_constants_stays_a_sequence() -> None:

@@ -55,7 +55,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -305,21 +305,6 @@ def numpy_dtype(name: str) -> Any:
     return np.dtype(name)
 
 
-def with_elements(inputs: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
-    """Return inputs by the manifest's names; a sequence goes by the names of its elements."""
-    arrays = {}
-    for name, value in inputs.items():
-        if name in names or not isinstance(value, list):
-            arrays[name] = value
-            continue
-        elements = {f"{name}[{number}]": each for number, each in enumerate(value)}
-        wanted = [each for each in names if each.startswith(f"{name}[")]
-        if wanted and len(wanted) != len(elements):
-            raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
-        arrays.update(elements)
-    return arrays
-
-
 def encoded(values: Any) -> Any:
     """Return texts of fixed width for an array of Python strings or bytes."""
     import numpy as np
@@ -403,8 +388,7 @@ class Called(abc.ABC):
     def __call__(self, *arrays: Any, **named: Any) -> Outputs:
         """Run on one array per input; return one per output.
 
-        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
-        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
+        Texts are arrays of Python strings.
 
         Args:
             arrays: The inputs in the model's order; or a single dictionary of inputs by name.
@@ -428,7 +412,7 @@ class Called(abc.ABC):
             given = dict(zip(names, arrays, strict=False))
         for name in given.keys() & named.keys():
             raise ValueError(f"input {name!r} is given twice")
-        given = with_elements({**given, **named}, names)
+        given = {**given, **named}
         for name in given:
             if name not in names:
                 raise ValueError(f"the model has no input {name!r}; it has {', '.join(names)}")
