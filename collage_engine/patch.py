@@ -2,15 +2,13 @@
 """Has unchanged programs call placements: ``onnxruntime.InferenceSession`` opens them.
 
     COLLAGE_PLACEMENTS=out1:out2 python -m collage_engine.patch PROGRAM [ARGUMENT …]
-    COLLAGE_RECORD=calls.jsonl python -m collage_engine.patch -m MODULE [ARGUMENT …]
+    COLLAGE_PLACEMENTS=out1:out2 python -m collage_engine.patch -m MODULE [ARGUMENT …]
 
 ``COLLAGE_PLACEMENTS`` lists folders that ``collage place`` or ``export`` wrote. A session for a
 model whose file has the SHA-256 of one of them runs that placement; sizes that it does not have,
 and whatever a placement cannot answer, go to the session that the program asked for, which is
 loaded at the first such call. A placement that is ONNX Runtime alone is the session itself, with
-the placement's threads. ``COLLAGE_RECORD`` names a file to which each call of each session
-adds a line of JSON: the model's SHA-256, the sizes of its open dimensions, and microseconds.
-``collage place --from-calls`` reads it. Without these variables nothing is changed.
+the placement's threads. Without the variable nothing is changed.
 
 For programs that start others, put one line into ``sitecustomize.py`` instead:
 
@@ -29,14 +27,13 @@ import functools
 import importlib.util
 import os
 import sys
-import time
 import warnings
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
-PLACEMENTS, RECORD = "COLLAGE_PLACEMENTS", "COLLAGE_RECORD"
-"""Environment variables: folders of artifacts, as PATH lists folders; and a file."""
+PLACEMENTS = "COLLAGE_PLACEMENTS"
+"""Environment variable: folders of artifacts, as PATH lists folders."""
 PACKAGE = "onnxruntime"
 """The package whose sessions are replaced."""
 CPUINFO = Path("/proc/cpuinfo")
@@ -155,43 +152,6 @@ def _session_threads(folder: Path) -> int | None:
     return threads
 
 
-class Recorder:
-    """Adds a line to a file for each call of a session.
-
-    Args:
-        file: The file.
-        digest: The SHA-256 of the model's file.
-        inputs: The session's inputs, whose open sizes have names.
-    """
-
-    def __init__(self, file: str, digest: str, inputs: Any) -> None:
-        self._digest = digest
-        self._shapes = [(value.name, list(value.shape)) for value in inputs]
-        # Lines are written whole, so that several processes may add to the file.
-        self._stream = Path(file).open("a", buffering=1)  # noqa: SIM115  # as long as the session
-
-    def note(self, feeds: Any, seconds: float) -> None:
-        """Add a call: sizes by dimension, or all sizes of an input with an unnamed one."""
-        import json
-
-        import numpy as np
-
-        dims: dict[str, int] = {}
-        whole: dict[str, list[int]] = {}
-        for name, sizes in self._shapes:
-            shape = list(np.shape(feeds[name])) if name in feeds else sizes
-            named = [pair for pair in zip(sizes, shape, strict=False) if isinstance(pair[0], str)]
-            together = {*dims.items(), *named}
-            # Some files give all open sizes one name, "?".
-            are_names = len(dict(together)) == len(together)
-            if are_names and None not in sizes and len(sizes) == len(shape):
-                dims.update(named)
-            else:
-                whole[name] = shape
-        line = {"model": self._digest, "dims": dims, "shapes": whole, "us": seconds * 1e6}
-        self._stream.write(json.dumps(line) + "\n")
-
-
 _UNKNOWN: Any = object
 """Stands for the class of sessions, which follows ``_Opening`` among the bases of what it makes."""
 
@@ -199,32 +159,24 @@ _UNKNOWN: Any = object
 class _Opening(_UNKNOWN):  # type: ignore[misc]
     """What replaces a class of sessions has before that class itself: see ``_replace``.
 
-    A session without a placement and a recorder is the original in all that it does; others become
-    of the class ``watched``.
+    A session without a placement is the original in all that it does; others become of the class
+    ``placed``.
     """
 
-    watched: type
-    _placement: Placement | None = None
-    _recorder: Recorder | None = None
-    _arguments: tuple[Any, Any] | None = None
-    """Those of a session that is loaded when the placement lacks something."""
+    placed: type
 
     def __init__(self, path_or_bytes: Any, *more: Any, **named: Any) -> None:
-        digest = _digest(path_or_bytes)
-        folder = _listed().get(digest)
+        folder = _listed().get(_digest(path_or_bytes))
         threads = None if folder is None else _session_threads(folder)
         if threads is not None:
             self._open_with(threads, path_or_bytes, *more, **named)
         elif folder is None:
             super().__init__(path_or_bytes, *more, **named)
         else:
-            self.__class__ = self.watched
-            own: Any = weakref.WeakMethod(self._run_session)  # the placement keeps no session
+            own: Any = weakref.ref(self)  # the placement keeps no session
             self._arguments = (path_or_bytes, *more), named
-            self._placement = Placement(folder, lambda feeds: own()(feeds))
-        if digest and os.environ.get(RECORD):
-            self.__class__ = self.watched
-            self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
+            self._placement = Placement(folder, lambda feeds: own()._run_session(feeds))
+            self.__class__ = self.placed
 
     def _open_with(
         self, threads: int, path_or_bytes: Any, sess_options: Any = None, *more: Any, **named: Any
@@ -240,47 +192,40 @@ class _Opening(_UNKNOWN):  # type: ignore[misc]
             options.intra_op_num_threads = own  # the program may open others with them
 
 
-class _Watched(_Opening):
-    """What a session with a placement or a recorder has before the class that it was opened as."""
+class _Placed(_Opening):
+    """What a session with a placement has before the class that it was opened as."""
+
+    _placement: Placement
+    _arguments: tuple[Any, Any] | None
+    """Those of a session that is loaded when the placement lacks something."""
 
     def __getattr__(self, name: str) -> Any:
         """Load the session that the program asked for, where a placement lacks something."""
-        if self._placement is not None:
-            with self._placement.turn:
-                arguments, self._arguments = self._arguments, None
-                if arguments is not None:
-                    try:
-                        super(_Opening, self).__init__(*arguments[0], **arguments[1])
-                    except BaseException:
-                        self._arguments = arguments
-                        raise
+        with self._placement.turn:
+            arguments, self._arguments = self._arguments, None
+            if arguments is not None:
+                try:
+                    super(_Opening, self).__init__(*arguments[0], **arguments[1])
+                except BaseException:
+                    self._arguments = arguments
+                    raise
         return object.__getattribute__(self, name)
 
     def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
-        if self._recorder is None:
-            return self._run(output_names, input_feed, run_options)
-        start = time.perf_counter()
-        outputs = self._run(output_names, input_feed, run_options)
-        self._recorder.note(input_feed, time.perf_counter() - start)
-        return outputs
-
-    def _run(self, wanted: Any, feeds: Any, run_options: Any) -> Any:
         """Run the placement; where inputs or names do not fit, the session, which may say why."""
         placed = self._placement
-        if placed is None:
-            return super().run(wanted, feeds, run_options)
         try:
-            return placed.run(wanted, feeds)
+            return placed.run(output_names, input_feed)
         except (ValueError, KeyError, TypeError) as error:
             if isinstance(error, _loader().Damaged):  # an entry, which is loaded only now
                 raise
-            outputs = super().run(wanted, feeds, run_options)
+            outputs = super().run(output_names, input_feed, run_options)
             if not placed.has_warned:
                 placed.has_warned = True
                 warnings.warn(
                     f"a call does not fit {placed.folder} and ran without the placement: {error}",
                     RuntimeWarning,
-                    stacklevel=3,
+                    stacklevel=2,
                 )
             return outputs
 
@@ -289,37 +234,32 @@ class _Watched(_Opening):
         return super().run(None, feeds)
 
     def get_inputs(self) -> Any:
-        return self._placement.inputs if self._placement else super().get_inputs()
+        return self._placement.inputs
 
     def get_outputs(self) -> Any:
-        return self._placement.outputs if self._placement else super().get_outputs()
+        return self._placement.outputs
 
     def get_modelmeta(self) -> Any:
-        return self._placement.meta if self._placement else super().get_modelmeta()
+        return self._placement.meta
 
     def get_providers(self) -> Any:
-        return self._placement.providers if self._placement else super().get_providers()
+        return self._placement.providers
 
     def io_binding(self) -> Any:
         self._refuse("io_binding")
-        return super().io_binding()
 
-    def run_with_iobinding(self, iobinding: Any, run_options: Any = None) -> Any:
+    def run_with_iobinding(self, *_: Any) -> Any:
         self._refuse("run_with_iobinding")
-        return super().run_with_iobinding(iobinding, run_options)
 
-    def _refuse(self, name: str) -> None:
+    def _refuse(self, name: str) -> NoReturn:
         """Refuse what needs the memory of a session."""
-        if self._placement is not None:
-            raise NotImplementedError(
-                f"{name} is not possible with the placement {self._placement.folder}: call run, or "
-                f"take it out of {PLACEMENTS}"
-            )
+        raise NotImplementedError(
+            f"{name} is not possible with the placement {self._placement.folder}: call run, or "
+            f"take it out of {PLACEMENTS}"
+        )
 
     def __getstate__(self) -> Any:
-        if self._placement is not None:
-            raise TypeError(f"the placement {self._placement.folder} cannot be pickled or copied")
-        return super().__getstate__()
+        raise TypeError(f"the placement {self._placement.folder} cannot be pickled or copied")
 
 
 class _AfterImport:
@@ -348,14 +288,14 @@ def _replace(package: Any) -> None:
     about = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
     about["collage_original"] = original  # with which a loader runs a model's own file
     new = type(original.__name__, (_Opening, original), about)
-    new.watched = type(original.__name__, (_Watched, new), about)  # type: ignore[attr-defined]
+    new.placed = type(original.__name__, (_Placed, new), about)  # type: ignore[attr-defined]
     for module in (package, sys.modules[original.__module__]):
         setattr(module, original.__name__, new)
 
 
 def install() -> None:
-    """Have sessions of this process be placements or recorded, where the environment says so."""
-    if not os.environ.get(PLACEMENTS) and not os.environ.get(RECORD):
+    """Have sessions of this process be placements, where the environment says so."""
+    if not os.environ.get(PLACEMENTS):
         return
     if PACKAGE in sys.modules:
         _replace(sys.modules[PACKAGE])

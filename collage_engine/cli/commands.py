@@ -14,7 +14,6 @@ from typing import Any
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -85,7 +84,7 @@ def _place(options: argparse.Namespace) -> int:
         raise UsageError("several models are placed over a farm only: name it with --farm")
     (model,) = options.model
     check_target_folder(Path(options.output))
-    if len(choices) > 1 or options.others or options.calls:
+    if len(choices) > 1 or options.others:
         return _place_shapes(options, model, settings, choices, began)
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
@@ -138,8 +137,6 @@ def _place_shapes(
         ProgressReport(ERR) as progress,
         interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
     ):
-        if options.calls:
-            choices = _from_calls(engine, model, options.calls)
         placed = place_shapes(
             engine,
             model,
@@ -158,18 +155,6 @@ def _place_shapes(
         complain(f"collage: {placed.not_saved}")
         return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
-
-
-def _from_calls(engine: Engine, model: str, path: str) -> tuple[ShapeChoice, ...]:
-    """Return the shapes that a log of calls chooses, and say which."""
-    from collage_engine.farm.calls import choose, read_calls
-
-    named = engine.request(p.ModelDimensions(path=model)).dimensions
-    proofs = engine.request(p.PaddingProve(path=model, dims=tuple(named)))
-    padded = [dim for dim, proof in proofs.items() if not isinstance(proof, str)]
-    chosen = choose(read_calls(path, sha256(Path(model))), padded)
-    complain(f"{path}: {chosen.sentence}")
-    return chosen.choices
 
 
 def _save(session: Session, path: str | None) -> SessionError | None:

@@ -246,27 +246,6 @@ def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shap
     assert none.returncode == 2 and "no shape with batch=3" in none.stderr
 
 
-def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
-    digest = sha256(folder / "m.onnx")
-    calls = [{"model": digest, "dims": {"batch": b}, "shapes": {}, "us": 10 * b} for b in (3, 6)]
-    calls += [{"model": "another", "dims": {"n": 1}, "us": 1.0}, calls[0], calls[1], calls[1]]
-    log = tmp_path / "calls.jsonl"
-    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
-    place = f"place {folder / 'm.onnx'} -o {tmp_path / 'out'} --from-calls {log} --budget 8s "
-    done = collage(
-        f"{place} --toolchains onnxruntime,openvino --threads 1 --others --no-in-model",
-        cache=folder / "cache",
-    )
-    assert done.returncode == 0, done.stderr
-    said = "5 calls of 2 shapes; 100% of their time is that of the shapes to be placed"
-    assert f"{log}: {said}: batch=6, batch=3" in done.stderr
-    entries = read_manifest(tmp_path / "out")["entries"]
-    assert [entry["dims"]["batch"] for entry in entries] == [6, 3]
-    log.write_text(json.dumps(calls[2]))
-    done = collage(place, cache=folder / "cache")
-    assert done.returncode == 2 and "no call of this model" in done.stderr
-
-
 def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):
     """A reshape that is written for a batch of two."""
     net = Net("fixed", opset=13, seed=5)
