@@ -164,6 +164,9 @@ class _Opening(_UNKNOWN):  # type: ignore[misc]
     """
 
     placed: type
+    _placement: Placement
+    _arguments: tuple[Any, Any] | None
+    """Those of a session that is loaded when the placement lacks something."""
 
     def __init__(self, path_or_bytes: Any, *more: Any, **named: Any) -> None:
         folder = _listed().get(_digest(path_or_bytes))
@@ -194,10 +197,6 @@ class _Opening(_UNKNOWN):  # type: ignore[misc]
 
 class _Placed(_Opening):
     """What a session with a placement has before the class that it was opened as."""
-
-    _placement: Placement
-    _arguments: tuple[Any, Any] | None
-    """Those of a session that is loaded when the placement lacks something."""
 
     def __getattr__(self, name: str) -> Any:
         """Load the session that the program asked for, where a placement lacks something."""

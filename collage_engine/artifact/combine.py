@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -10,22 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
-from collage_engine.artifact.loader.run_artifact import MANIFEST, elements_of, shapes_of
+from collage_engine.artifact.loader.run_artifact import MANIFEST
 from collage_engine.artifact.manifest import file_entry, read_manifest
 from collage_engine.artifact.own_file import OwnFile
-from collage_engine.records.shapes import AxesOfValues, PaddingProofs, Sharing
+from collage_engine.records.shapes import Sharing
 from collage_engine.support.errors import ArtifactError
 
 Transfer = Callable[[Path, Path], object]
-Entry = Mapping[str, Any]
-"""What the manifest says of a shape: its ``folder``, ``dims``, ``inputs`` and ``outputs``."""
 
 
 def combine_artifacts(
     folders: Sequence[Path],
     dims: Sequence[Mapping[str, int]],
     out: Path,
-    padding: PaddingProofs,
     own: OwnFile | None = None,
 ) -> Sharing:
     """Write several artifacts of one model as one, each in a folder of its own, unchanged.
@@ -37,12 +33,10 @@ def combine_artifacts(
         folders: The artifacts, each for other shapes of the inputs.
         dims: For each of them the sizes of the dimensions that tell it from the others.
         out: The folder to write; it must be new, empty or an artifact.
-        padding: For each dimension the proof that inputs may be padded to the next larger entry
-            along it, or why there is none.
         own: The model's own file, which runs other shapes; None: they are refused.
 
     Returns:
-        How large it is, and along which dimensions inputs are padded.
+        How large it is.
 
     Raises:
         ArtifactError: They are for different devices, or ``out`` cannot be written; then what was
@@ -62,14 +56,7 @@ def combine_artifacts(
         }
         for number, (sizes, manifest) in enumerate(zip(dims, manifests, strict=True))
     ]
-    if own is not None:
-        for entry, manifest, us in zip(entries, manifests, own.known_us, strict=True):
-            placed_us = manifest["placement"]["measured_us"]
-            if placed_us:  # taking the own file's time to follow the number of elements
-                elements = elements_of(shapes_of(entry))
-                entry["pays_from"] = math.ceil(placed_us / us * elements)
-    padded, not_padded = mark_padding(entries, padding)
-    shared = _shared(manifests) | {"padding": padded, "not_padded": not_padded}
+    shared = _shared(manifests)
     files_of_own: dict[str, tuple[Path, str]] = {}
     if own is not None:
         shared["others"], files_of_own = own.files()
@@ -109,8 +96,6 @@ def combine_artifacts(
     return Sharing(
         bytes=sum({about["sha256"]: about["bytes"] for about in sizes}.values()),
         apart_bytes=sum(about["bytes"] for about in sizes),
-        padded=padded,
-        not_padded=not_padded,
         others=own.runtime if own is not None else "",
     )
 
@@ -132,51 +117,3 @@ def _shared(manifests: Sequence[dict[str, Any]]) -> dict[str, Any]:
         k: v for thread in by_threads for k, v in thread["environment"].items()
     }
     return shared
-
-
-def mark_padding(
-    entries: Sequence[dict[str, Any]], proofs: PaddingProofs
-) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Note in entries along which axes inputs are padded and outputs cut.
-
-    Args:
-        entries: The artifact's entries. Each of their values gets ``dims``: for each axis the
-            dimension along which it is padded or cut, or None.
-        proofs: For each dimension the proof that padding changes no result, or why there is none.
-
-    Returns:
-        (padded, refused): the dimensions, and why not for the others.
-    """
-    proved: dict[str, tuple[AxesOfValues, AxesOfValues]] = {}
-    refused: dict[str, str] = {}
-    for dim, proof in proofs.items():
-        if not all(dim in entry["dims"] for entry in entries):
-            refused[dim] = "not every shape was named by its size"
-        elif isinstance(proof, str):
-            refused[dim] = f"that this changes no result is not proved: {proof}"
-        elif not all(_has_axes(entry, dim, *proof) for entry in entries):
-            refused[dim] = "other axes than those of the dimension have its sizes"
-        else:
-            proved[dim] = proof
-
-    def dim_of(which: int, name: str, axis: int) -> str | None:
-        matching = (dim for dim, proof in proved.items() if axis in proof[which].get(name, ()))
-        return next(matching, None)
-
-    for entry in entries:
-        for which, kind in enumerate(("inputs", "outputs")):
-            entry[kind] = [dict(about) for about in entry[kind]]
-            for about in entry[kind]:
-                axes = range(len(about["shape"] or ()))
-                about["dims"] = [dim_of(which, about["name"], axis) for axis in axes]
-    return tuple(proved), refused
-
-
-def _has_axes(entry: Entry, dim: str, inputs: AxesOfValues, outputs: AxesOfValues) -> bool:
-    """Tell whether axes that are proved to be of a dimension have its size in an entry."""
-    return bool(inputs) and all(
-        entry["dims"][dim] in (about["shape"] or ())[axis : axis + 1]
-        for kind, proved in (("inputs", inputs), ("outputs", outputs))
-        for about in entry[kind]
-        for axis in proved.get(about["name"], ())
-    )

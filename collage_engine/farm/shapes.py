@@ -98,7 +98,6 @@ def place_shapes(
     wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
     entries = engine.request(wanted).entries
     handles = [entry.document for entry in entries]
-    proofs = engine.request(p.PaddingProve(path=str(path), dims=tuple(choices[0].dims)))
     if session is not None:
         engine.request(p.SessionContinue(document=handles[0], path=str(session)))
     ends_at = began + settings.budget_s - spent_s
@@ -133,7 +132,7 @@ def place_shapes(
             with _saved_after_failure(engine, handles[0], session):
                 menu = [state.name for state in runs[0].toolchains if state.available]
                 own = fastest(Path(path), folders, menu) if others else None
-                sharing = combine_artifacts(folders, dims, Path(out), proofs, own)
+                sharing = combine_artifacts(folders, dims, Path(out), own)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)

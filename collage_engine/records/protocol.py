@@ -32,7 +32,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Profile, Run
 from collage_engine.records.settings import ReportFormat, RunSettings
-from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice, ShapeRow, Sharing
+from collage_engine.records.shapes import OpenSizes, ShapeChoice, ShapeRow, Sharing
 from collage_engine.records.toolchain import Device, ToolchainState
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.support.time_limits import JOB_S, WORK_S
@@ -216,14 +216,6 @@ class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=
     choices: tuple[ShapeChoice, ...]
     inputs_npz: bytes | None = None
     """As for ``model.open``: these say what the choices leave open."""
-
-
-class PaddingProve(FileRequest[PaddingProofs, PaddingProofs], frozen=True, kw_only=True):
-    """``padding.prove``: along which dimensions inputs may be padded; nothing is imported."""
-
-    method = "padding.prove"
-    path: str
-    dims: tuple[str, ...]
 
 
 class ShapesOpen(Request[ShapesAnswer], frozen=True, kw_only=True):

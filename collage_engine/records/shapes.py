@@ -28,12 +28,6 @@ _Sizes = Annotated[tuple[_Size, ...], msgspec.Meta(min_length=1, max_length=MOST
 _Entries = Annotated[list[dict[str, _Size | _Sizes]], msgspec.Meta(min_length=1)]
 """For each shape the sizes of dimensions and of whole inputs, by name."""
 
-AxesOfValues = dict[str, tuple[int, ...]]
-"""Axes by the name of an input or output."""
-PaddingProofs = dict[str, tuple[AxesOfValues, AxesOfValues] | str]
-"""For each dimension the axes of inputs and outputs along which inputs may be padded and outputs
-are cut; or why it is not proved that this changes no result."""
-
 
 class OpenSizes(msgspec.Struct, frozen=True, kw_only=True):
     """What a model's file leaves open of the sizes of its inputs."""
@@ -194,15 +188,11 @@ def items_of(inputs: Mapping[str, tuple[int, ...]]) -> int:
 
 
 class Sharing(msgspec.Struct, frozen=True, kw_only=True):
-    """An artifact for several shapes: how large it is, and along what it pads."""
+    """An artifact for several shapes: how large it is, and what runs other ones."""
 
     bytes: Count
     """Of all files, each content once."""
     apart_bytes: Count = 0
     """The same in one artifact for each shape; 0: not known."""
-    padded: tuple[str, ...] = ()
-    """Dimensions along which inputs are padded to the next larger shape."""
-    not_padded: dict[str, str] = {}
-    """Dimension → why not."""
     others: str = ""
     """The runtime on which any other shape runs the model's own file; empty: none does."""

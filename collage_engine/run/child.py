@@ -19,7 +19,7 @@ from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
 from collage_engine.records.placement import Profile
 from collage_engine.records.protocol import Job, Shapes
-from collage_engine.records.shapes import OpenSizes, PaddingProofs, ShapeChoice
+from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError
 from collage_engine.toolchains import asking
@@ -135,13 +135,6 @@ def _resolve_shapes(job: Job[p.ShapesResolve], control: RunControl) -> tuple[Sha
     return _sizes(job.path, job.request.choices, job.request.inputs_npz)
 
 
-def _padding(job: Job[p.PaddingProve], control: RunControl) -> PaddingProofs:
-    from collage_engine.model.onnx_file import read_without_weights
-    from collage_engine.model.padding import paddable_dimensions
-
-    return paddable_dimensions(read_without_weights(job.path), job.request.dims)
-
-
 def _dimensions(job: Job[p.ModelDimensions], control: RunControl) -> OpenSizes:
     from collage_engine.model.dimensions import open_sizes
     from collage_engine.model.onnx_file import read_without_weights
@@ -213,7 +206,6 @@ DO: dict[type[p.ChildRequest[Any, Any]], Callable[[Any, RunControl], Any]] = {
     p.ModelOpen: _open,
     p.ModelDimensions: _dimensions,
     p.ShapesResolve: _resolve_shapes,
-    p.PaddingProve: _padding,
     p.ProfileMake: _profile,
     p.ProfileRead: _read_profile,
     p.Enumerate: _catalog,

@@ -20,8 +20,6 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
-from collage_engine.model.onnx_file import read_without_weights
-from collage_engine.model.padding import paddable_dimensions
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
@@ -120,10 +118,9 @@ def export_together(
             export(opened, run=run, out=str(folders[-1]))
         together = Path(out) if out is not None else Path(scratch) / "artifact"
         dims = [dims for _, dims, _ in entries]
-        proofs = paddable_dimensions(read_without_weights(path), dims[0])
         catalog = [state.name for state in entries[0][2].toolchains if state.available]
         own = fastest(Path(path), folders, catalog) if others else None
-        sharing = combine_artifacts(folders, dims, together, proofs, own)
+        sharing = combine_artifacts(folders, dims, together, own)
         content = _archive(together, path) if out is None else None
     return content, sharing
 

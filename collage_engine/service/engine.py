@@ -196,11 +196,9 @@ class Engine:
             if temporary is not None:
                 temporary.cleanup()
 
-    def read_file(self, request: p.ShapesResolve | p.PaddingProve) -> Any:
-        """Answer from a model's file alone; nothing is imported."""
-        path = str(user_path(request.path).resolve())
-        job: Job[Any] = Job(request=request, path=path)
-        return self._side_job(job)
+    def shapes_resolve(self, request: p.ShapesResolve) -> tuple[Shapes, ...]:
+        """Say which sizes of inputs choices give; nothing is imported."""
+        return self._side_job(Job(request=request, path=str(user_path(request.path).resolve())))
 
     def shapes_open(self, request: p.ShapesOpen) -> p.ShapesAnswer:
         """Open a model for several shapes, as documents that know each other.
@@ -221,9 +219,7 @@ class Engine:
             path, temporary = self._model_file(request.model)
         else:
             raise UsageError("shapes.open needs a model or a document")
-        sizes: tuple[Shapes, ...] = self.read_file(
-            p.ShapesResolve(path=str(path), choices=request.choices)
-        )
+        sizes = self.shapes_resolve(p.ShapesResolve(path=str(path), choices=request.choices))
         for choice, shapes in zip(request.choices, sizes, strict=True):
             same = request.choices[sizes.index(shapes)]
             if same is not choice:
@@ -568,8 +564,7 @@ HANDLERS: dict[type[Request[Any]], Callable[..., Any]] = {
     p.ToolchainsList: Engine.toolchains_list,
     p.ModelOpen: Engine.model_open,
     p.ModelDimensions: Engine.model_dimensions,
-    p.ShapesResolve: Engine.read_file,
-    p.PaddingProve: Engine.read_file,
+    p.ShapesResolve: Engine.shapes_resolve,
     p.ShapesOpen: Engine.shapes_open,
     p.ShapesList: _from_records(answers.shapes_list),
     p.DocumentClose: Engine.document_close,

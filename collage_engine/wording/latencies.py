@@ -172,7 +172,7 @@ def shape_cells(row: ShapeRow) -> tuple[str, ...]:
 
 
 def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
-    """Return what the entries of an artifact share, and along which dimensions it pads.
+    """Return what the entries of an artifact share, and what runs other shapes.
 
     Args:
         shapes: How many shapes it has.
@@ -186,13 +186,6 @@ def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
             f"the files of {shapes} shapes take {bytes_text(sharing.bytes)} together; apart they "
             f"would take {bytes_text(sharing.apart_bytes)}"
         )
-    if sharing.padded:
-        said.append(
-            f"inputs that are smaller along {', '.join(sharing.padded)} are padded to the next "
-            "larger shape"
-        )
-    for dim, why in sharing.not_padded.items():
-        said.append(f"inputs are not padded along {dim}: {why}")
     if sharing.others:
         said.append(
             f"any other shape runs the model's own file on {toolchain_title(sharing.others)}"

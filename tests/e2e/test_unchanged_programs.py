@@ -84,7 +84,7 @@ def save(net: Net, path: Path) -> Path:
 
 
 def cnn(folder: Path) -> Path:
-    """Any width, which a convolution mixes: it cannot be padded."""
+    """Any width."""
     net = Net("cnn", opset=13, seed=5)
     x = net.input("image", [1, 3, 16, "width"])
     x = net.op("Relu", net.conv(x, 3, 8))
@@ -127,7 +127,7 @@ def placements(folder) -> dict[str, Path]:
     """Of the network for pictures two widths, of the one for texts a single shape."""
     wide = [placed(cnn(folder), (1, 3, 16, w), folder / f"w{w}") for w in (32, 64)]
     own = fastest(folder / "cnn.onnx", wide, {"openvino"})  # which runs other widths
-    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn", {}, own)
+    combine_artifacts(wide, [{"width": 32}, {"width": 64}], folder / "cnn", own)
     return {
         "cnn": folder / "cnn",
         "text": placed(text(folder), (1, 8), folder / "text"),

@@ -137,7 +137,7 @@ def test_shapes_of_an_artifact_share_them(tmp_path: Path) -> None:
 
     rows = (4, 8)
     out = tmp_path / "out"
-    sharing = combine_artifacts([of(n) for n in rows], [{"rows": n} for n in rows], out, {})
+    sharing = combine_artifacts([of(n) for n in rows], [{"rows": n} for n in rows], out)
     files = weight_files(out / "0")
     assert files == weight_files(out / "1") and len(files) == 3
     for name in files:

@@ -37,7 +37,7 @@ from collage_engine.records.event import (
 )
 from collage_engine.records.placement import Partition, Placement, Run
 from collage_engine.records.protocol import Job
-from collage_engine.records.shapes import OpenSizes, PaddingProofs, Sharing
+from collage_engine.records.shapes import OpenSizes, Sharing
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.service import engine, server
 from collage_engine.service.run_client import Ticket
@@ -152,9 +152,6 @@ class RecordedChild:
         return tuple(
             {"x": tuple(choice.dims.values()), **choice.shapes} for choice in job.request.choices
         )
-
-    def PaddingProve(self, *_: Any) -> PaddingProofs:
-        return PaddingProofs()
 
     # -- a run ---------------------------------------------------------------------------
 
@@ -331,8 +328,8 @@ class RecordedChild:
 
     def ExportShapes(self, job: Job[p.ExportShapes], *_: Any) -> p.Exported:
         exported = self.ExportArtifact(job)
-        padded = ("batch",) if job.request.others else ()
-        sharing = Sharing(bytes=50_000_000, apart_bytes=93_000_000, padded=padded)
+        others = "onnxruntime" if job.request.others else ""
+        sharing = Sharing(bytes=50_000_000, apart_bytes=93_000_000, others=others)
         return msgspec.structs.replace(exported, sharing=sharing)
 
 

@@ -70,7 +70,6 @@ def _made_once() -> Path:
     """Returns the artifact for two shapes, in a folder that lives as long as this process."""
     from collage_engine.artifact.combine import combine_artifacts
     from collage_engine.model.importer import import_model
-    from collage_engine.model.padding import paddable_dimensions
     from tests.support.artifact_cases import artifact_of, cover_in_turn
     from tests.zoo.net import Net
 
@@ -86,8 +85,7 @@ def _made_once() -> Path:
         model = import_model(folder / "m.onnx", {"image": (batch, 16)})
         made.append(artifact_of(model, cover_in_turn(model, ["tvm"]), folder / str(batch)))
     dims = [{"batch": batch} for batch in BATCHES]
-    proofs = paddable_dimensions(net.model(), ["batch"])
-    combine_artifacts(made, dims, folder / "both", padding=proofs)
+    combine_artifacts(made, dims, folder / "both")
     return folder / "both"
 
 
@@ -101,5 +99,5 @@ def one_shape(folder: Path) -> Path:
 
 
 def two_shapes(folder: Path) -> Path:
-    """Copy an artifact with an entry for each of two batches, which pads between them."""
+    """Copy an artifact with an entry for each of two batches."""
     return Path(shutil.copytree(_made_once(), folder))

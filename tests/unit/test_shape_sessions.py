@@ -53,8 +53,6 @@ class EngineWithoutChildren(Engine):
         if isinstance(job.request, p.ModelOpen):
             document = document_for(job.shapes["x"][0])
             return Opened(model=document.model, graph=document.graph)
-        if isinstance(job.request, p.PaddingProve):
-            return {}
         assert isinstance(job.request, p.Enumerate) and not self.budgets_s, "before the first run"
         return RunUpdate()
 

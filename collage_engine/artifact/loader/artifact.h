@@ -6,7 +6,7 @@
 //   collage::Artifact artifact(folder, collage::Opened(folder));  // throws where a file has changed
 //   std::vector<ffi::Tensor> outputs = artifact.Run(inputs);      // in the manifest's order
 //
-// Of an artifact for several shapes each call picks the one that its inputs have; run_artifact.py pads smaller ones, too.
+// Of an artifact for several shapes each call picks by its inputs' shapes, as run_artifact.py does.
 
 #pragma once
 

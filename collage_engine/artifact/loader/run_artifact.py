@@ -14,9 +14,8 @@ DIR is the artifact's folder (default: the one above this file). From your own p
 
 An artifact for several shapes is a folder with an artifact for each of them, complete by itself,
 and a manifest above them. The model picks the one for the inputs' shapes and loads it at its first
-use. Inputs may be smaller where it is proved that padding with zeros changes no result. Where the
-artifact was made with --others, any other size runs the model's own file, on the Python package
-of ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such calls.
+use. Where the artifact was made with --others, any other size runs the model's own file, on the
+Python package of ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such calls.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once; so is
 load("DIR") of an artifact that was made for throughput.
 
@@ -652,67 +651,9 @@ def shapes_of(entry: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     return {about["name"]: tuple(about["shape"]) for about in entry["inputs"]}
 
 
-def elements_of(shapes: Mapping[str, Sequence[int]]) -> int:
-    """Return how many elements inputs of some shapes have together."""
-    return sum(math.prod(shape) for shape in shapes.values())
-
-
 def shape_text(shapes: Mapping[str, Sequence[int]]) -> str:
     """Return shapes as one text, such as ``x [1, 3, 224, 224], y [1]``."""
     return ", ".join(f"{name} {list(shape)}" for name, shape in shapes.items())
-
-
-def pick(
-    entries: Sequence[Mapping[str, Any]],
-    shapes: Mapping[str, Sequence[int]],
-    others: bool = False,
-) -> tuple[int, dict[str, int]]:
-    """Return the entry that runs inputs of some shapes, the smallest one that does.
-
-    Args:
-        entries: The manifest's.
-        shapes: Shapes of the inputs by name.
-        others: Whether the model's own file can run them, too: then inputs are padded only where
-            an entry takes less, from its ``pays_from`` elements on (``combine.py``).
-
-    Returns:
-        The entry's number, and the sizes of the dimensions along which the inputs have to be
-        padded: none of them where the entry has the very shapes.
-
-    Raises:
-        ValueError: No entry takes them.
-    """
-    fitting = []
-    for number, entry in enumerate(entries):
-        sizes = padded_sizes(entry, shapes)
-        if sizes and others and elements_of(shapes) < entry.get("pays_from", 0):
-            continue
-        if sizes is not None:
-            fitting.append((bool(sizes), elements_of(shapes_of(entry)), number, sizes))
-    if fitting:
-        return min(fitting, key=lambda each: each[:3])[2:]
-    has = "; ".join(shape_text(shapes_of(entry)) for entry in entries)
-    padded = [dim for about in entries[0]["inputs"] for dim in about.get("dims", ()) if dim]
-    more = f"; inputs may be smaller along {', '.join(dict.fromkeys(padded))}" if padded else ""
-    raise ValueError(f"the artifact has no entry for {shape_text(shapes)}; it has {has}{more}")
-
-
-def padded_sizes(
-    entry: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
-) -> dict[str, int] | None:
-    """Return the sizes of the dimensions to pad along; None where the entry cannot be reached."""
-    sizes: dict[str, int] = {}
-    for about in entry["inputs"]:
-        given, wanted = shapes.get(about["name"], ()), about["shape"]
-        if about["name"] not in shapes or len(given) != len(wanted):
-            return None
-        dims = about.get("dims") or [None] * len(wanted)
-        for have, need, dim in zip(given, wanted, dims, strict=True):
-            if have != need and (dim is None or not 0 < have < need):
-                return None
-            if dim is not None and sizes.setdefault(dim, have) != have:
-                return None
-    return {dim: size for dim, size in sizes.items() if size < entry["dims"][dim]}
 
 
 RUNTIMES = ("onnxruntime", "openvino")
@@ -830,9 +771,7 @@ class Shapes(Called):
         self._turn = threading.Lock()
         shapes = [shapes_of(entry) for entry in manifest["entries"]]
         self._numbers = {tuple(of.values()): number for number, of in enumerate(shapes)}
-        self._calls: list[dict[str, Any]] = [
-            {"inputs": of, "calls": 0, "padded": 0} for of in shapes
-        ]
+        self._calls: list[dict[str, Any]] = [{"inputs": of, "calls": 0} for of in shapes]
         self._other_calls: Counter[str] = Counter()
         if len(self._numbers) == 1:
             self._entry(0)
@@ -841,29 +780,18 @@ class Shapes(Called):
         """Run the entry for these inputs; ValueError: there is none for their shapes."""
         import numpy as np
 
-        entries = self.manifest["entries"]
-        sizes: dict[str, int] = {}
         try:
             number = self._numbers[tuple([inputs[name].shape for name in self._input_names])]
         except (KeyError, AttributeError):  # another shape, or what NumPy makes an array of
             shapes = {name: np.shape(array) for name, array in inputs.items()}
-            try:
-                number, sizes = pick(entries, shapes, self._other is not None)
-            except ValueError as error:
-                if "others" in self.manifest and self._other is None:
-                    package = self.manifest["others"]["runtime"]
-                    raise ValueError(f"{error}; for other sizes it needs {package}") from None
-                if self._other is None or len(inputs) < len(self._input_names):
-                    raise
+            known = self._numbers.get(tuple([shapes.get(name, ()) for name in self._input_names]))
+            if known is None:
                 return self._run_other(inputs, shapes)
+            number = known
         with self._turn:
             self._calls[number]["calls"] += 1
-            self._calls[number]["padded"] += bool(sizes)
             model = self._entry(number)
-        if not sizes:
-            return model._outputs(inputs)  # whose names were checked
-        entry = entries[number]
-        return cut(model._outputs(padded(inputs, entry)), entry, sizes)
+        return model._outputs(inputs)  # whose names were checked
 
     def _entry(self, number: int) -> Model:
         """Return the model of an entry, which is loaded now unless it was before."""
@@ -876,8 +804,17 @@ class Shapes(Called):
     def _run_other(
         self, inputs: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]
     ) -> list[Any]:
-        """Run inputs for which there is no entry; the first time say so."""
+        """Run inputs for which there is no entry; the first time say so.
+
+        Raises:
+            ValueError: An input is missing, or nothing runs other shapes.
+        """
         text = shape_text(shapes)
+        if self._other is None or len(inputs) < len(self._input_names):
+            has = "; ".join(shape_text(shapes_of(entry)) for entry in self.manifest["entries"])
+            package = self.manifest.get("others", {}).get("runtime")
+            needs = f"; for other sizes it needs {package}" if package else ""
+            raise ValueError(f"the artifact has no entry for {text}; it has {has}{needs}")
         with self._turn:
             first = not self._other_calls
             self._other_calls[text] += 1
@@ -888,7 +825,6 @@ class Shapes(Called):
                 RuntimeWarning,
                 stacklevel=2,
             )
-        assert self._other is not None
         return list(self._other(inputs))
 
     def _option(self, shapes: Mapping[str, Sequence[int]]) -> str:
@@ -905,32 +841,12 @@ class Shapes(Called):
         """Return how often each entry was called, and with which other shapes how often.
 
         Returns:
-            ``entries``: for each its ``inputs``, ``calls``, and how many of these were ``padded``;
+            ``entries``: for each its ``inputs`` and ``calls``;
             ``others``: by the inputs' shapes the calls that ran the model's own file.
         """
         with self._turn:
             entries = [dict(calls) for calls in self._calls]
             return {"entries": entries, "others": dict(self._other_calls)}
-
-
-def padded(arrays: Any, entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return inputs with zeros behind them, as large as an entry takes them."""
-    import numpy as np
-
-    enlarged = {}
-    for name, shape in shapes_of(entry).items():
-        array = np.asarray(arrays[name])
-        enlarged[name] = np.zeros(shape, array.dtype)
-        enlarged[name][tuple(slice(extent) for extent in array.shape)] = array
-    return enlarged
-
-
-def cut(outputs: Sequence[Any], entry: Mapping[str, Any], sizes: Mapping[str, int]) -> list[Any]:
-    """Return an entry's outputs without what belongs to padding, in the same order."""
-    return [
-        array[tuple(slice(sizes.get(dim)) for dim in about["dims"])]
-        for about, array in zip(entry["outputs"], outputs, strict=True)
-    ]
 
 
 # -- several instances -----------------------------------------------------------------
