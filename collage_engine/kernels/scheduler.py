@@ -16,9 +16,9 @@ from tvm import s_tir, tirx
 
 from collage_engine.kernels.choices import plan_for
 from collage_engine.kernels.cpu.depthwise import DepthwiseFirst, DepthwiseLast
-from collage_engine.kernels.cpu.direct_channels.rule import DirectChannels, PackedProduct
+from collage_engine.kernels.cpu.direct_channels import DirectChannels, PackedProduct
 from collage_engine.kernels.cpu.direct_spatial import DirectSpatial
-from collage_engine.kernels.cpu.dots.rule import Bfloat16Dots, Int8Depthwise, Int8Dots
+from collage_engine.kernels.cpu.dots import Bfloat16Dots, Int8Depthwise, Int8Dots
 from collage_engine.kernels.cpu.reductions import Pointwise, RowChains
 from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd

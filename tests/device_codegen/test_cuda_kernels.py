@@ -18,7 +18,7 @@ from onnx import ModelProto
 from tvm import relax, tirx
 
 from collage_engine.kernels.cuda import lowering
-from collage_engine.kernels.cuda.direct.plan import (
+from collage_engine.kernels.cuda.direct import (
     DirectPlan,
     DirectProblem,
     direct_chosen,

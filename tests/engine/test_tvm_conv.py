@@ -15,7 +15,7 @@ import tvm
 from onnx.reference import ReferenceEvaluator
 from tvm import relax
 
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution import ConvProblem
 from collage_engine.kernels.cpu.depthwise import SPARE_REGISTERS
 from collage_engine.kernels.scheduler import RULES
 from collage_engine.kernels.target import cpu

@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from msgspec import structs
 
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution import ConvProblem
 from collage_engine.kernels.cpu.winograd import cost
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.target import Cpu, cpu

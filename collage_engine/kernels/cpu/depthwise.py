@@ -17,16 +17,18 @@ from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.prepared import (
+from collage_engine.kernels.cpu.convolution import (
+    ConvProblem,
     Planes,
     fill_run,
+    input_at,
     layout_of,
     prepare,
     run_of,
+    taps_of,
     write_plane,
     zeros,
 )
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem, input_at, taps_of
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile

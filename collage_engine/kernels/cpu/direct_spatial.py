@@ -24,11 +24,12 @@ from msgspec.structs import replace
 from tvm import te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.convolution.prepared import Planes, make_planes
-from collage_engine.kernels.cpu.convolution.problem import (
+from collage_engine.kernels.cpu.convolution import (
     ConvProblem,
+    Planes,
     blocked_sum,
     in_blocks,
+    make_planes,
     taps_of,
 )
 from collage_engine.kernels.cpu.writing.context import Context

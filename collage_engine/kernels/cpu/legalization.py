@@ -13,7 +13,7 @@ from tvm import relax, te, tirx, topi
 from tvm.ir import Call, Expr, Op, Tuple
 from tvm.ir.prim import expr as prim
 
-from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
+from collage_engine.kernels.cpu.convolution import NO_KERNEL, ConvProblem, described
 from collage_engine.kernels.cpu.quantization import quantize
 from collage_engine.kernels.cpu.runtime_matmul import RuntimeMatmul
 from collage_engine.kernels.relax_values import (

@@ -14,7 +14,7 @@ import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.dots import DotProblem
 from collage_engine.kernels.relax_values import constant_of
 from collage_engine.kernels.rule import Decision, PlanError
 from collage_engine.kernels.scheduler import decide

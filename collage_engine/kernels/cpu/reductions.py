@@ -16,7 +16,7 @@ from tvm import te, tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
-from collage_engine.kernels.cpu.pointwise.writer import in_chunks, write_run, write_stage
+from collage_engine.kernels.cpu.pointwise import in_chunks, write_run, write_stage
 from collage_engine.kernels.cpu.writing.context import (
     Context,
     Flattened,

@@ -9,9 +9,9 @@ from typing import Any
 from tvm import relax
 from tvm.ir import Call, Expr
 
-from collage_engine.kernels.cuda.direct.plan import direct_chosen
-from collage_engine.kernels.cuda.direct.reference import (
+from collage_engine.kernels.cuda.direct import (
     NotedDirect,
+    direct_chosen,
     direct_result,
     few_rows,
     packed_filters,
@@ -24,9 +24,8 @@ from collage_engine.kernels.cuda.problems import (
     window_of,
     worthwhile,
 )
-from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, result_of
+from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, added, result_of
 from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, chosen
-from collage_engine.kernels.cuda.product.reference import added
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,

@@ -15,11 +15,10 @@ import tvm
 from tvm import relax, tirx
 from tvm.s_tir import Schedule
 
-from collage_engine.kernels.cuda.direct.reference import NotedDirect
-from collage_engine.kernels.cuda.direct.schedule import schedule_direct
+from collage_engine.kernels.cuda.direct import NotedDirect, schedule_direct
 from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
-from collage_engine.kernels.cuda.product.reference import AnnotatedProduct
+from collage_engine.kernels.cuda.product.forms import AnnotatedProduct
 from collage_engine.kernels.cuda.product.schedule import schedule_product
 from collage_engine.kernels.cuda.rows import ROWS_NAME, as_kernels, with_joined_rows
 from collage_engine.kernels.scheduler import SCHEDULE

@@ -23,8 +23,8 @@ from tvm.ir import Call
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from collage_engine.kernels.bfloat16_numbers import real, rounded, widened
-from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL, ConvProblem, described
-from collage_engine.kernels.cpu.dots.problem import FEW, DotProblem
+from collage_engine.kernels.cpu.convolution import NO_KERNEL, ConvProblem, described
+from collage_engine.kernels.cpu.dots import FEW, DotProblem
 from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.relax_values import (
     ANCHOR,

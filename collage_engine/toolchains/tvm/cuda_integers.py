@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.kernels.cuda.direct.plan import direct_chosen
-from collage_engine.kernels.cuda.direct.reference import (
+from collage_engine.kernels.cuda.direct import (
     NotedDirect,
+    direct_chosen,
     direct_result,
     few_rows,
     packed_filters,

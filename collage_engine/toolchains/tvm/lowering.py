@@ -93,7 +93,7 @@ def lower_function(function: Function) -> Lowered:
 def conversion(kind: TensorType, source: str, target: str, threads: int) -> Kernel:
     """Return a scheduled kernel that brings a value from one stored form to another.
 
-    It is a transposition in squares held in registers (``cpu/pointwise/transposed_copies``), shared
+    It is a transposition in squares held in registers (``cpu/pointwise``), shared
     by the threads where it is long enough.
 
     Args:

@@ -16,8 +16,8 @@ from tvm import relax, te, tirx
 from tvm.ir import Call, Expr
 
 from collage_engine.kernels.cpu import quantization as compute
-from collage_engine.kernels.cpu.convolution.problem import NO_KERNEL
-from collage_engine.kernels.cpu.dots.problem import DotProblem
+from collage_engine.kernels.cpu.convolution import NO_KERNEL
+from collage_engine.kernels.cpu.dots import DotProblem
 from collage_engine.kernels.cpu.quantization import IntegerSums
 from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from collage_engine.kernels.cpu.convolution.problem import ConvProblem
+from collage_engine.kernels.cpu.convolution import ConvProblem
 from collage_engine.kernels.cpu.winograd.matrices import OUTPUTS, TAPS, Outputs
 from collage_engine.kernels.cpu.writing.tile_choice import (
     ACCURACY,

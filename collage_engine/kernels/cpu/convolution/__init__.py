@@ -1,1 +1,0 @@
-"""States convolutions as problems, legalises them, and makes their data ready."""

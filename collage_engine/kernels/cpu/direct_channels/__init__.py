@@ -1,1 +1,0 @@
-"""Writes convolutions with output channels in the vector lanes."""

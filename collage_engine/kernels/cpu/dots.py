@@ -1,0 +1,773 @@
+"""Writes products of 8-bit and bfloat16 numbers, whose steps take several neighbouring channels.
+
+Of integers there are four 8-bit products a lane and instruction. With AVX-512 VNNI that is
+``vpdpbusd`` (unsigned data by signed weights, without saturation); elsewhere the same sums lane by
+lane. Signed data is read with its top bit flipped, as value + 128; what wrote the computation
+has taken that off again.
+
+Of bfloat16 there are two products a lane and instruction. AVX-512's ``vdpbf16ps`` adds the products
+of two neighbouring channels to float32 sums, twice the work of a float32 multiply-add (see
+``kernels/bfloat16_numbers.py``).
+
+Channels last, output channels in the lanes of the sums. The weight is packed [groups, blocks,
+*kernel, steps, block, channels of a step]: one vector of it meets the neighbouring channels of one
+position, broadcast. What a step is depends on the element type (``Dot``). Integer depthwise
+convolutions have channels in the lanes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from math import prod
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from tvm import te, tirx
+from tvm.ir import Expr
+
+from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES, PRODUCTS, real
+from collage_engine.kernels.cpu.convolution import ConvProblem, input_at, pad_into, taps_of
+from collage_engine.kernels.cpu.writing.context import Context
+from collage_engine.kernels.cpu.writing.epilogue import Epilogue
+from collage_engine.kernels.cpu.writing.register_tile import (
+    columns_below,
+    tile,
+    vector_load,
+    vector_store,
+)
+from collage_engine.kernels.cpu.writing.tile_choice import (
+    MOST_VECTORS,
+    TilePlan,
+    best_positions,
+    near,
+    spans,
+    tile_cost,
+)
+from collage_engine.kernels.expressions import UnsupportedPattern
+from collage_engine.kernels.program import shape_of
+from collage_engine.kernels.rounding import balanced
+from collage_engine.kernels.rule import KernelRule, NoPlan, note
+from collage_engine.kernels.target import Cpu
+from collage_engine.kernels.tir_builder import (
+    Index,
+    Stmt,
+    allocate,
+    bound,
+    in_vectors,
+    int64,
+    load,
+    local,
+    loop,
+    seq,
+    split_index,
+    workspace,
+)
+from collage_engine.records.graph import item_bytes
+
+FEW = LANES // 2
+"""Channels of a group below which bfloat16 does not pay: more than half of a vector of sums would
+be empty. With fewer coming in, a kernel row is multiplied as a whole."""
+
+
+class DotProblem(ConvProblem, frozen=True, tag_field="family", tag="dots"):
+    """A convolution over channels-last data, or a product over the last axis, of narrow numbers."""
+
+    element: Literal["int8", "bfloat16"]
+    """Element type of the weight. Its data is 8-bit integers, or bfloat16 numbers as ``uint16``."""
+    zero: int = 0
+    """The number that stands for 0 in the data, as an unsigned number; an image's rim holds it."""
+    signed: bool = False
+    """Whether data of 8 bits is signed; False for bfloat16 numbers."""
+
+    @property
+    def merged(self) -> bool:
+        """Tells whether a kernel row's columns and channels are multiplied like channels.
+
+        They lie side by side in the data; that pays where channels are too few by themselves.
+        """
+        return (
+            self.element == "bfloat16"
+            and len(self.kernel) > 1
+            and self.groups == 1
+            and self.ci_group < FEW
+            and self.kernel[-1] > 1
+            and self.dilation[-1] == 1
+        )
+
+    @property
+    def looped_kernel(self) -> tuple[int, ...]:
+        """Returns the taps along each axis that are looped over: of a merged row one."""
+        return (*self.kernel[:-1], 1) if self.merged else self.kernel
+
+    @property
+    def run(self) -> int:
+        """Returns the elements of a merged kernel row, its columns and channels; 0 otherwise."""
+        return self.kernel[-1] * self.ci if self.merged else 0
+
+    @property
+    def stored(self) -> str:
+        """Return the type of data made ready: unsigned bytes, or the bits of bfloat16 numbers."""
+        return "uint16" if self.element == "bfloat16" else "uint8"
+
+    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return random data and weight: small integers, or bfloat16 in float32's upper halves."""
+        if self.element == "int8":
+            kind: Any = np.int8 if self.signed else np.uint8
+            limits = np.iinfo(kind)
+            data = random.integers(limits.min, limits.max, self.data, kind, endpoint=True)
+            return data, random.integers(-127, 127, self.weight, np.int8, endpoint=True)
+        data, weight = super().operands(random)
+        return (data.view(np.uint32) >> 16).astype(np.uint16), weight
+
+
+def in_steps(
+    weights: np.ndarray, groups: int, block: int, together: int, kernel: Sequence[int]
+) -> np.ndarray:
+    """Return a weight in the order in which dot instructions read it.
+
+    Args:
+        weights: [O, I of a group, *kernel].
+        groups: Groups of channels.
+        block: Output channels of a block.
+        together: Input channels of a step.
+        kernel: Axes of taps in the result.
+
+    Returns:
+        [groups, blocks, *kernel, steps, block, channels of a step], zeros behind.
+    """
+    co, ci, taps = weights.shape[0] // groups, weights.shape[1], prod(weights.shape[2:])
+    blocks, steps = -(-co // block), -(-ci // together)
+    wide = np.zeros((groups, blocks * block, steps * together, taps), weights.dtype)
+    wide[:, :co, :ci] = weights.reshape(groups, co, ci, taps)
+    split = wide.reshape(groups, blocks, block, steps, together, taps)
+    return np.ascontiguousarray(split.transpose(0, 1, 5, 3, 2, 4)).reshape(
+        groups, blocks, *kernel, steps, block, together
+    )
+
+
+QUAD = 4
+"""8-bit channels that one instruction multiplies and adds in each lane (AVX512-VNNI, VPDPBUSD)."""
+PAIR = 2
+"""bfloat16 channels that one instruction multiplies and adds in each lane (VDPBF16PS)."""
+
+
+class Data:
+    """The data where the kernel reads it: as it lies, or copied with its rim."""
+
+    def __init__(self, problem: DotProblem, context: Context, together: int = 1) -> None:
+        inside = problem.ci // problem.groups
+        uneven = inside % together and not problem.run
+        self.problem = problem
+        self.pitch = problem.ci
+        # The last step of a run may reach beyond it, so there must be something.
+        beyond = together if problem.run % together else 0
+        self.copied = bool(problem.padded != problem.size or uneven or beyond)
+        self.flat = context.views.flat(context.data)
+        self.size = problem.padded
+        self.loops: Stmt | None = None
+        if not self.copied:
+            return
+        if uneven:
+            self.pitch = -(-problem.ci // together) * together
+            self.pitch += together if problem.groups > 1 else 0
+        length = problem.batch * prod(self.size) * self.pitch + beyond
+        self.flat = workspace((length,), problem.stored, "prepared")
+        context.buffers.append(self.flat)
+
+        def copied(source: Any, start: Index) -> Callable[[Index], Expr]:
+            return lambda offset: unsigned(load(source, start + offset), problem.signed)
+
+        def rim(_: Index) -> Expr:
+            return tirx.const(problem.zero, problem.stored)
+
+        self.loops = pad_into(problem, context, self.flat, self.pitch, copied, rim)
+
+    def at(self, n: Index, position: Sequence[Index], channel: Index) -> Any:
+        """Return the flat index of a channel at a position.
+
+        It is a position of the padded image when there is a copy.
+        """
+        index: Index = int64(n)
+        for p, e in zip(position, self.size, strict=True):
+            index = index * e + p
+        return index * self.pitch + channel
+
+    @property
+    def flips(self) -> bool:
+        """Tells whether bytes are still signed where they are read."""
+        return self.problem.signed and not self.copied
+
+
+def unsigned(value: Expr, signed: bool) -> Expr:
+    """Return a byte as the unsigned number it stands for: signed ones are moved up by 128."""
+    if not signed:
+        return value
+    moved = tirx.BitwiseXor(value, tirx.const(-128, "int8"))
+    return tirx.call_intrin("uint8", "tirx.reinterpret", moved)
+
+
+class Quads:
+    """The step that multiplies four neighbouring 8-bit channels and adds their products."""
+
+    together = QUAD
+    stored = "int8"
+    sums = "int32"
+
+    def __init__(self, context: Context) -> None:
+        self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
+
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
+        """Return four neighbouring channels of a position.
+
+        With VNNI they stand in every lane as 8-bit numbers; without it they are one vector of four
+        int32 numbers. Signed data is made unsigned by adding 128.
+        """
+        assert not count  # data made ready has zeros there
+        small = "int8" if data.flips else "uint8"
+        quad = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), QUAD)])
+        if not self.vnni:
+            wide = tirx.Cast(f"int32x{QUAD}", quad)
+            if small == "int8":
+                wide = wide + tirx.Broadcast(tirx.const(128, "int32"), QUAD)
+            return wide
+        word = tirx.call_intrin("int32", "tirx.reinterpret", quad)
+        if data.flips:
+            word = tirx.BitwiseXor(word, tirx.const(-0x7F7F7F80, "int32"))
+        lanes = tirx.Broadcast(word, self.lanes)
+        return tirx.call_intrin(f"int8x{self.lanes * QUAD}", "tirx.reinterpret", lanes)
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """Return the sums with four products added in each lane."""
+        wide = f"int32x{self.lanes}"
+        if not self.vnni:
+            for j in range(QUAD):
+                every = [QUAD * lane + j for lane in range(self.lanes)]
+                picked = tirx.Cast(wide, tirx.Shuffle([weights], every))
+                x = tirx.Shuffle([several], [j])
+                total = total + tirx.Broadcast(x, self.lanes) * picked
+            return total
+        return tirx.call_llvm_pure_intrin(
+            wide, "llvm.x86.avx512.vpdpbusd.512", total, several, weights
+        )
+
+
+class Pairs:
+    """The step that multiplies two neighbouring bfloat16 channels and adds their products."""
+
+    together = PAIR
+    stored = "uint16"
+    sums = "float32"
+
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
+        """Return two neighbouring channels of a position, in every lane.
+
+        The second may be missing.
+        """
+        if count:
+            word = tirx.Cast("int32", load(data.flat, at))
+        else:
+            pair = tirx.BufferLoad(data.flat, [tirx.Ramp(int64(at), int64(1), PAIR)])
+            word = tirx.call_intrin("int32", "tirx.reinterpret", pair)
+        return tirx.Broadcast(word, LANES)
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """Return the sums with two products added in each lane."""
+        words = tirx.call_intrin(f"int32x{LANES}", "tirx.reinterpret", weights)
+        return tirx.call_pure_extern(f"float32x{LANES}", ADD_PRODUCTS, total, several, words)
+
+
+class Dot(Protocol):
+    """One step of a reduction: an instruction that multiplies and adds channels in every lane."""
+
+    together: int
+    """Neighbouring channels that one step multiplies and adds."""
+    stored: str
+    """Element type in which packed weights are stored."""
+    sums: str
+    """Element type of what is added up, as wide as a lane."""
+
+    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
+        """Return the channels from ``at`` on, for all lanes.
+
+        Those behind the first ``count`` are zeros (0: all are there).
+        """
+
+    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
+        """Return the sums with a step's products added in each lane."""
+
+
+class DotTiles:
+    """The writer of register tiles over narrow elements: positions by blocks of channels."""
+
+    def __init__(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue, dot: Dot) -> None:
+        context = epilogue.context
+        self.lead = () if problem.kernel else problem.out_shape[:-1]
+        """Axes before the channels of a product's result; empty for convolutions."""
+        self.problem = problem = problem.of_points()
+        self.epilogue, self.context, self.dot = epilogue, context, dot
+        self.kernel = problem.looped_kernel
+        self.flat = problem.pointwise
+        """Whether output positions are input positions, one by one."""
+        self.lanes = context.cpu.lanes(dot.sums)
+        self.groups, self.blocks, *_, self.steps, self.block, _ = shape_of(context.weight)
+        self.co = problem.co // problem.groups
+        self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
+        self.data = Data(problem, context, dot.together)
+        self.weight = context.views.flat(context.weight)
+        self.tile = plan.rows, plan.columns
+
+    def loops(self) -> Stmt:
+        """Return the loops over tiles, after those that make the data ready."""
+        problem, (rows, columns), (height, width) = self.problem, self.problem.image, self.tile
+        share = self.context.share_products(problem.multiply_adds, "int8")
+        weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(self.context.weight))
+        inside = weight_bytes <= self.context.cpu.half_l2
+        statements = [self.data.loops]
+        for count_r, first_r, h in spans(rows, height):
+            outer = () if self.flat or problem.dims == 1 else problem.out[:-2]
+            spatial = (problem.batch, *outer, count_r)
+            channels = (self.groups, self.blocks)
+
+            def task(
+                index: Index,
+                spatial: Any = spatial,
+                channels: Any = channels,
+                h: int = h,
+                first_r: int = first_r,
+            ) -> Stmt:
+                if inside:
+                    parts = split_index(index, (*spatial, *channels))
+                    where, (g, b) = parts[: len(spatial)], parts[len(spatial) :]
+                else:
+                    parts = split_index(index, (*channels, *spatial))
+                    (g, b), where = parts[:2], parts[2:]
+                n, lead, i = where[0], where[1:-1], where[-1]
+                row = int64(i) * h + first_r
+                return seq(
+                    *(
+                        loop(
+                            count_c,
+                            lambda j, w=w, f=f: self.one(
+                                n, lead, g, b, (row, int64(j) * w + f), (h, w)
+                            ),
+                        )
+                        for count_c, f, w in spans(columns, width)
+                    )
+                )
+
+            statements.append(share(prod((*spatial, *channels)), task))
+        return seq(*statements)
+
+    def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
+        """Return the output position of a row and a column of the image that tiles cover."""
+        if self.flat:
+            return tuple(split_index(row, self.problem.out))
+        return (row,) if len(self.problem.out) == 1 else (*lead, row, column)
+
+    def origin(self, n: Index, lead: Sequence[Index], corner: Any, channel: Index) -> Any:
+        """Return where the first position's first tap lies."""
+        problem = self.problem
+        if self.flat:
+            return (int64(n) * prod(problem.size) + corner[0]) * self.data.pitch + channel
+        position = self.place(lead, *corner)
+        return self.data.at(
+            n, [p * s for p, s in zip(position, problem.strides, strict=True)], channel
+        )
+
+    def offset(self, i: int, j: int) -> int:
+        """Return the distance from the first position of a tile to another."""
+        problem, pitch = self.problem, self.data.pitch
+        if self.flat:
+            return i * pitch
+        if len(problem.out) == 1:
+            return i * problem.strides[0] * pitch
+        return (i * problem.strides[-2] * self.data.size[-1] + j * problem.strides[-1]) * pitch
+
+    def tap(self, t: Index) -> Any:
+        """Return how far a tap lies from the first."""
+        index: Index = int64(0)
+        for k, e, d in zip(
+            split_index(t, self.kernel), self.data.size, self.problem.dilation, strict=True
+        ):
+            index = index * e + int64(k) * d
+        return index * self.data.pitch
+
+    def one(
+        self,
+        n: Index,
+        lead: Any,
+        g: Index,
+        b: Index,
+        corner: tuple[Index, Index],
+        size: tuple[int, int],
+    ) -> Stmt:
+        """Return the sums of one tile, and what becomes of them."""
+        problem, count = self.problem, len(self.vectors)
+        positions = [(i, j) for i in range(size[0]) for j in range(size[1])]
+        sums = local((len(positions) * self.block,), self.dot.sums)
+        zero = tirx.Broadcast(tirx.const(0, self.dot.sums), self.lanes)
+        together = self.dot.together
+        width = self.lanes * together
+        inside = problem.ci // problem.groups
+
+        def at(r: int, v: int) -> int:
+            return r * self.block + v * self.lanes
+
+        def step(first: Index, weights: Any, there: int = 0) -> Stmt:
+            statements: list[Stmt] = []
+            held = []
+            for v in range(count):
+                var = tirx.Var("w", f"{self.dot.stored}x{width}")
+                value = vector_load(self.weight, weights + v * width, width)
+                statements.append(tirx.Bind(var, value))
+                held.append(var)
+            for r, (i, j) in enumerate(positions):
+                several = self.dot.several(self.data, first + self.offset(i, j), there)
+                var = tirx.Var("x", str(several.ty.dtype))
+                statements.append(tirx.Bind(var, several))
+                for v in range(count):
+                    total = vector_load(sums, at(r, v), self.lanes)
+                    added = self.dot.added(total, var, held[v])
+                    statements.append(vector_store(sums, added, at(r, v), self.lanes))
+            return seq(*statements)
+
+        def body(origin: Index) -> Stmt:
+            def tap(t: Index) -> Stmt:
+                weights = ((int64(g) * self.blocks + b) * prod(self.kernel) + t) * (
+                    self.steps * self.block * together
+                )
+
+                def run(begin: Index, packed: Any) -> Stmt:
+                    rest = problem.run % together
+                    whole = self.steps - bool(rest)
+
+                    def at(q: Index) -> tuple[Index, Index]:
+                        return begin + q * together, packed + q * (self.block * together)
+
+                    return seq(
+                        loop(whole, lambda q: step(*at(int64(q)))) if whole else None,
+                        step(*at(int64(whole)), rest) if rest else None,
+                    )
+
+                return bound(
+                    origin + self.tap(t),
+                    lambda begin: bound(weights, lambda packed: run(begin, packed)),
+                )
+
+            return loop(prod(self.kernel), tap)
+
+        def finish(kept: Any) -> Stmt:
+            def store_one(i: int, j: int, r: int, c: int, w: int) -> Stmt:
+                position = self.place(lead, corner[0] + i, corner[1] + j)
+                first = int64(g) * self.co + int64(b) * self.block + int64(c)
+                return self.epilogue.store_vector(
+                    w,
+                    lambda x: self.element(n, position, corner[0] + i, first + x),
+                    lambda x: load(sums, int64(r * self.block + c) + x),
+                )
+
+            return seq(
+                *(store_one(i, j, r, c, w) for r, (i, j) in enumerate(positions) for c, w in kept)
+            )
+
+        rest = self.co - (self.blocks - 1) * self.block
+        if rest == self.block:
+            last = finish(self.vectors)
+        else:
+            last = finish(columns_below(self.vectors, rest))
+            if self.blocks > 1:
+                last = tirx.IfThenElse(b < self.blocks - 1, finish(self.vectors), last)
+        return seq(
+            allocate(sums),
+            *(
+                vector_store(sums, zero, at(r, v), self.lanes)
+                for r in range(len(positions))
+                for v in range(count)
+            ),
+            bound(self.origin(n, lead, corner, int64(g) * inside), body),
+            last,
+        )
+
+    def element(
+        self, n: Index, position: tuple[Index, ...], row: Index, channel: Index
+    ) -> tuple[Index, ...]:
+        """Return the indices of a result."""
+        if self.lead:
+            return (*split_index(row, self.lead), channel)
+        return (n, *position, channel)
+
+
+class Depthwise:
+    """Each channel by itself: channels in the lanes, products in 16 bits, sums in 32."""
+
+    def __init__(self, problem: DotProblem, epilogue: Epilogue, context: Context) -> None:
+        self.problem, self.epilogue, self.context = problem, epilogue, context
+        self.data = Data(problem, context)
+
+    def loops(self) -> Stmt:
+        """Return the loops, after those that make the data ready."""
+        problem, cpu = self.problem, self.context.cpu
+        lanes = cpu.lanes("int32")
+        weight = self.context.views.flat(self.context.weight)
+        width = min(4, max(1, problem.out[-1]))
+        # A vector of products takes about four instructions, those that convert included.
+        share = self.context.share_products(4 * problem.multiply_adds, "int32")
+        spatial = (problem.batch, *problem.out[:-1])
+        statements = [self.data.loops]
+
+        def at(position: Sequence[Index], k: Sequence[Index]) -> list[Any]:
+            return [
+                p * s + int64(t) * d
+                for p, s, t, d in zip(position, problem.strides, k, problem.dilation, strict=True)
+            ]
+
+        def run(
+            n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
+        ) -> Stmt:
+            def term(r: Index, lane: Index, t: Index) -> Expr:
+                channel = int64(first) + lane
+                k = split_index(t, problem.kernel)
+                index = self.data.at(n, at((*lead, column + r), k), channel)
+                x = unsigned(load(self.data.flat, index), self.data.flips)
+                w = load(weight, int64(t) * problem.co + channel)
+                # 255 · −128 fits 16 bits.
+                return (x.astype("int16") * w.astype("int16")).astype("int32")
+
+            return tile(
+                count,
+                [(0, size)],
+                lambda step: loop(problem.taps, step),
+                term,
+                lambda r, lane, value: self.epilogue.store(
+                    (n, *lead, column + r, int64(first) + lane), value
+                ),
+                dtype="int32",
+            )
+
+        def task(index: Index) -> Stmt:
+            n, *lead = split_index(index, spatial)
+            parts = []
+            for number, f, w in spans(problem.out[-1], width):
+
+                def columns(j: Index, w: int = w, f: int = f) -> Stmt:
+                    column = int64(j) * w + f
+                    return in_vectors(
+                        problem.co,
+                        lanes,
+                        lambda first, size: run(n, lead, column, w, first, size),
+                    )
+
+                parts.append(loop(number, columns))
+            return seq(*parts)
+
+        statements.append(share(prod(spatial), task))
+        return seq(*statements)
+
+
+BLOCK_PRICE = {1: 1.4, 2: 1.04, 3: 1.02, 4: 1.0}
+"""Price of a product by vectors in a block. Chosen: a broadcast of several channels takes about
+two fifths of an instruction that multiplies them, which nothing hides where it serves one product
+only; otherwise tie-breakers for the block with fewer broadcasts. (Eleven convolutions of 1 × 1 in
+bfloat16 reached 65 to 82 products a nanosecond with one vector on Zen 4, with four 76 to 108.) It
+gives a plan to start from; tuning compares them."""
+
+
+class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
+    """The base of rules for dot instructions: how their kernels are cut, and what they compute."""
+
+    problem_type = DotProblem
+    plan_type = TilePlan
+    together: ClassVar[int]
+    """Channels that one instruction multiplies and adds in each lane."""
+    sums: ClassVar[str]
+    """Element type of what is added up."""
+
+    def default(self, problem: DotProblem, machine: Cpu) -> TilePlan:
+        """Return the block that is estimated to cost least, with the tile that suits it."""
+        image = problem.image
+        vectors = -(-problem.co_group // machine.lanes(self.sums))
+
+        def price(v: int) -> float:
+            tiles = tile_cost(machine, v, image, best_positions(machine, v, image))
+            return tiles * -(-vectors // v) * BLOCK_PRICE[v]
+
+        block = min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v))
+        return TilePlan(block, *best_positions(machine, block, image))
+
+    def neighbours(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> Iterator[TilePlan]:
+        """Yield other blocks with the tiles that suit them, then other tiles."""
+        vectors = -(-problem.co_group // machine.lanes(self.sums))
+        for block in near(plan.block, min(MOST_VECTORS, vectors)):
+            yield TilePlan(block, *best_positions(machine, block, problem.image))
+        yield from plan.other_tiles(problem.image, machine)
+
+    def check(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> None:
+        """Raise ``PlanError`` where the plan does not suit the sizes."""
+        plan.check_tile(problem.co_group, problem.image, machine)
+
+    @abstractmethod
+    def number(self, problem: DotProblem, stored: Expr) -> Expr:
+        """Return an element of the data as the number that is multiplied."""
+
+    @abstractmethod
+    def weight_number(self, stored: Expr) -> Expr:
+        """Return an element of the packed weight as the number that is multiplied."""
+
+    def reference(self, problem: DotProblem, plan: TilePlan, *operands: te.Tensor) -> te.Tensor:
+        """Return Σ data · weight, over data whose rim holds the zero point."""
+        data, weight = operands
+        taps = taps_of(problem)
+        channel = te.reduce_axis((0, problem.ci_group), "rc")
+        block = int(weight.shape[-2])
+        rim = tirx.const(problem.zero, self.sums)
+
+        def element(*index: Index) -> Expr:
+            group, inner, source = 0, index[-1], channel
+            if problem.groups > 1:
+                group = tirx.floordiv(inner, problem.co_group)
+                inner = tirx.floormod(inner, problem.co_group)
+                source = group * problem.ci_group + channel
+            x = input_at(
+                problem, lambda *i: self.number(problem, data(*i)), index, taps, source, rim
+            )
+            tap, deep = list(taps), channel
+            if problem.merged:
+                deep, tap[-1] = tap[-1] * problem.ci_group + channel, 0
+            w = weight(
+                group,
+                tirx.floordiv(inner, block),
+                *tap,
+                tirx.floordiv(deep, self.together),
+                tirx.floormod(inner, block),
+                tirx.floormod(deep, self.together),
+            )
+            return te.sum(x * self.weight_number(w), axis=[channel, *taps])
+
+        return te.compute(problem.out_shape, element, name="sums", attrs=note(self, problem, plan))
+
+
+class Int8Dots(Dots):
+    """Four 8-bit channels at once: unsigned data by signed weights, sums in int32."""
+
+    name = "int8 dots"
+    together = QUAD
+    sums = "int32"
+
+    def matches(self, problem: DotProblem, machine: Cpu) -> bool:
+        """Tells whether the numbers are 8-bit integers and channels are added up."""
+        return problem.element == "int8" and not problem.depthwise
+
+    def pack(
+        self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """Return the weight as [groups, blocks, *kernel, quads of channels, block, 4]."""
+        block = plan.block * machine.lanes("int32")
+        return in_steps(weight, problem.groups, block, QUAD, problem.kernel)
+
+    def number(self, problem: DotProblem, stored: Expr) -> Expr:
+        """Return an unsigned number; signed ones are moved up."""
+        return unsigned_number(problem, stored)
+
+    def weight_number(self, stored: Expr) -> Expr:
+        """Return a signed number."""
+        return stored.astype("int32")
+
+    def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
+        """Register tiles, by AVX-512 VNNI where the processor has it."""
+        return DotTiles(problem, plan, epilogue, Quads(epilogue.context)).loops()
+
+
+def unsigned_number(problem: DotProblem, stored: Expr) -> Expr:
+    """Return an element as the unsigned number that is multiplied, in int32."""
+    wide = stored.astype("int32")
+    return wide + 128 if problem.signed else wide
+
+
+class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
+    """The rule that writes depthwise convolutions of 8-bit integers, channels in the lanes."""
+
+    name = "int8 depthwise"
+    problem_type = DotProblem
+
+    def matches(self, problem: DotProblem, machine: Cpu) -> bool:
+        """Tells whether the numbers are 8-bit integers and every channel is convolved by itself."""
+        return problem.element == "int8" and problem.depthwise
+
+    def default(self, problem: DotProblem, machine: Cpu) -> NoPlan:
+        """Return the empty plan: the rule has nothing to choose."""
+        return NoPlan()
+
+    def pack(
+        self, problem: DotProblem, plan: NoPlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """Return the weight as [taps, channels]."""
+        return np.ascontiguousarray(weight.reshape(weight.shape[0], -1).T)
+
+    def reference(self, problem: DotProblem, plan: NoPlan, *operands: te.Tensor) -> te.Tensor:
+        """Return Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
+        data, weight = operands
+        taps = taps_of(problem)
+        rim = tirx.const(problem.zero, "int32")
+
+        def element(*index: Index) -> Expr:
+            x = input_at(
+                problem, lambda *i: unsigned_number(problem, data(*i)), index, taps, index[-1], rim
+            )
+            tap: Index = 0
+            for k, e in zip(taps, problem.kernel, strict=True):
+                tap = tap * e + k
+            return te.sum(x * weight(tap, index[-1]).astype("int32"), axis=taps)
+
+        return te.compute(problem.out_shape, element, name="sums", attrs=note(self, problem, plan))
+
+    def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
+        """Return the products in 16 bits, sums in 32."""
+        return Depthwise(problem, epilogue, epilogue.context).loops()
+
+
+class Bfloat16Dots(Dots):
+    """Two bfloat16 channels at once, sums in float32."""
+
+    name = "bfloat16 dots"
+    together = PAIR
+    sums = "float32"
+
+    def matches(self, problem: DotProblem, machine: Cpu) -> bool:
+        """Tells whether the numbers are bfloat16 ones and the processor multiplies such."""
+        return problem.element == "bfloat16" and machine.bfloat16
+
+    def pack(
+        self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """Return the weight as ``uint16`` [groups, blocks, *kernel, pairs of channels, block, 2].
+
+        Weights are rounded so that their errors cancel within every output channel.
+        """
+        kernel = problem.looped_kernel
+        if problem.merged:
+            weight = np.moveaxis(weight, -1, 1).reshape(weight.shape[0], -1, *kernel)
+        block = plan.block * machine.lanes("float32")
+        return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
+
+    def number(self, problem: DotProblem, stored: Expr) -> Expr:
+        """Return the float32 number of a bfloat16 one."""
+        return real(stored)
+
+    def weight_number(self, stored: Expr) -> Expr:
+        """Return the float32 number of a bfloat16 one."""
+        return real(stored)
+
+    def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
+        """Write register tiles by AVX-512's ``vdpbf16ps``."""
+        context = epilogue.context
+        if not context.cpu.bfloat16:
+            raise UnsupportedPattern("no instruction for bfloat16 products")
+        context.functions.append(PRODUCTS)
+        return DotTiles(problem, plan, epilogue, Pairs()).loops()
+
+
+def halves(weights: np.ndarray) -> np.ndarray:
+    """Return float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
+    flat = balanced(np.ascontiguousarray(weights, np.float32).reshape(weights.shape[0], -1))
+    return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weights.shape)

@@ -1,1 +1,0 @@
-"""Writes products of 8-bit and bfloat16 numbers, several channels an instruction."""

@@ -1,1 +1,0 @@
-"""Writes elementwise programs, copies and transpositions."""

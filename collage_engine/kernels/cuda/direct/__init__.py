@@ -1,1 +1,0 @@
-"""Writes convolutions with few channels a group, without matrix tiles."""
