@@ -19,7 +19,7 @@ from collage_engine.machine.faults import FaultTracker
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.enumerate import enumerate_candidates, why_not
-from collage_engine.partition.rules import AskedRule, CandidateSource, PartitionRule
+from collage_engine.partition.rules import CandidateSource, PartitionRule
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import Candidate, CostTable, Refusal, records_of
 from collage_engine.records.format import BYTES, LICENCE, WEIGHTS
@@ -371,10 +371,17 @@ def source_of(
         return reason
 
     with asking(name):
-        spec = _asked_spec(name, toolchain.partition_spec(instance, graph), graph)
+        spec = toolchain.partition_spec(instance, graph)
+        if not isinstance(spec, PartitionRule):
+            raise ToolchainError(f"its partition spec is {spec!r:.40}")
+        with asking(name, WORK_S):
+            # Here, once for all, since greedy covers ask several toolchains in turn.
+            for rule in spec.patterns():
+                rule.matches(graph)
         return CandidateSource(
             instance=instance,
             spec=spec,
+            asking=lambda: asking(name, WORK_S),
             supports=_asked_reason(name, supports),
             whole_model=toolchain.about.whole_model,
             lowers_to_tir=isinstance(toolchain, LowersToTir),
@@ -382,19 +389,6 @@ def source_of(
             formats=border_formats(toolchain, instance),
             device=instance.device,
         )
-
-
-def _asked_spec(name: str, spec: PartitionRule, graph: DataflowGraph) -> PartitionRule:
-    """Return a toolchain's rules so that the engine knows whom it asks when it follows them.
-
-    Patterns are matched here, once for all, since greedy covers ask several toolchains in turn.
-    """
-    if not isinstance(spec, PartitionRule):
-        raise ToolchainError(f"its partition spec is {spec!r:.40}")
-    with asking(name, WORK_S):
-        for _, rule in spec.patterns():
-            rule.matches(graph)
-    return AskedRule(spec.name, spec, lambda: asking(name, WORK_S))
 
 
 def _asked_reason(

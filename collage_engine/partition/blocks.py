@@ -40,12 +40,8 @@ def blocks(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> list[Operator
         graph.users, lambda o: graph.leaving >> o & 1, list(members(graph.everything))
     )
     cuts = _group_ends(graph, groups)
-    blocks_found: dict[OperatorSet, None] = {}
-    for block in _between_cuts(graph, tree, cuts):
-        blocks_found.setdefault(block, None)
-    for branch in _branches(graph, tree):
-        blocks_found.setdefault(branch, None)
-    return [b for b in blocks_found if b.bit_count() > 1]
+    distinct = dict.fromkeys((*_between_cuts(graph, tree, cuts), *_branches(graph, tree)))
+    return [operators for operators in distinct if operators.bit_count() > 1]
 
 
 def _group_ends(graph: DataflowGraph, groups: Sequence[OperatorSet]) -> OperatorSet:

@@ -4,42 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import Formats
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import MOST_OF_A_NAME
-
-
-@dataclass(frozen=True)
-class CandidatePartition:
-    """A sub-graph that a rule found, with the names of the rules on its path."""
-
-    sub_graph: SubGraph
-    rule: str = ""
-
-    def union(self, other: CandidatePartition) -> CandidatePartition:
-        """Return this candidate and another one as one.
-
-        Raises:
-            ValueError: The two overlap.
-        """
-        return CandidatePartition(self.sub_graph.union(other.sub_graph), self.rule or other.rule)
-
-    def named(self, rule: str) -> CandidatePartition:
-        """Return the same candidate as found by a rule around the one that found it."""
-        return replace(self, rule=nest_labels(rule, self.rule))
-
-
-def nest_labels(outer: str, inner: str) -> str:
-    """Return ``outer.inner``; an outer label that the inner one begins with is not repeated."""
-    if not outer or inner.startswith(outer):
-        return inner
-    return f"{outer}.{inner}" if inner else outer
 
 
 def candidate_id(

@@ -1,4 +1,4 @@
-"""Combiner rules and the fix-point that applies them (RFC 0062, "CombinePartitionRule").
+"""Joins candidates until nothing new follows (RFC 0062, "CombinePartitionRule").
 
 Upstream pairs all candidates in rounds and skips pairs it believes to have tried, too many of
 them. Here each new candidate meets, once, exactly the ones at its border: they are indexed by the
@@ -10,14 +10,11 @@ take the largest away.
 from __future__ import annotations
 
 import heapq
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.candidate import CandidatePartition
 from collage_engine.partition.sub_graph import TAKE_LISTS, SubGraph
 from collage_engine.records.graph import (
     KIND_ORDER,
@@ -28,34 +25,33 @@ from collage_engine.records.graph import (
     first,
 )
 
-SimpleCombiner = tuple[OpKind, OpKind]
-"""The greatest kinds of an upstream and of a downstream candidate that are joined."""
+PAIRS: tuple[tuple[OpKind, OpKind], ...] = (
+    ("anchor", "broadcast"),
+    ("broadcast", "reduction"),
+    ("injective", "injective"),
+)
+"""The greatest kinds of an upstream and of a downstream candidate that TVM's FuseOps fuses."""
 
-A_TO_B: SimpleCombiner = ("anchor", "broadcast")
-B_TO_R: SimpleCombiner = ("broadcast", "reduction")
-I_TO_I: SimpleCombiner = ("injective", "injective")
+# Limits: chosen. They bound graphs of any structure (``test_partition_combine`` counts the calls
+# for ten of 500 operators), and no model of ``tests/zoo`` spends more than 510 steps.
 
-
-@dataclass(frozen=True)
-class CombineLimits:
-    """Bounds that keep wide graphs from exploding; 0 means none. Upstream has none."""
-
-    max_exits: int = 0
-    """Unions with more exits are not built upon. An addition may still reduce exits, so this
-    should leave some room above what is wanted in the end."""
-    per_node: int = 0
-    """Candidates that begin at the same operator, at most."""
-    steps: int = 0
-    """Steps of work, for each candidate there is to begin with: looking at a pair, or at a
-    producer of a value in a list, is one, and making a union ``STEPS_OF_UNION``. Small unions are
-    made first, all over the graph, so that what this leaves out are the largest."""
-    list_choices: int = 64
-    """Combinations of producers tried for one list, the largest producers first."""
-
-
+MOST_DEPTH = 8
+"""Operators on the longest path through a candidate, at most: a bound of the sum of the depths of
+what is joined."""
+MOST_EXITS = 3
+"""Unions with more exits are not built upon. An addition may still reduce exits, so this leaves
+some room above the one exit that is wanted in the end."""
+MOST_AT_OPERATOR = 48
+"""Candidates that begin at the same operator, at most."""
+STEPS = 800
+"""Steps of work for each candidate there is to begin with: looking at a pair, or at a producer of a
+value in a list, is one, and making a union ``STEPS_OF_UNION``. Small unions are made first, all
+over the graph, so that what this leaves out are the largest."""
 STEPS_OF_UNION = 25
 """What making a union costs, in looks at a pair: 20 to 45 µs where a look takes 1 (cProfile of
 ``test_work_is_bounded_for_any_structure``)."""
+MOST_LISTS = 64
+"""Combinations of producers tried for one list, the largest producers first."""
 
 
 class Pool:
@@ -65,59 +61,46 @@ class Pool:
     composite before one without.
     """
 
-    def __init__(self, graph: DataflowGraph, max_depth: int, limits: CombineLimits) -> None:
+    def __init__(self, graph: DataflowGraph, seeds: Sequence[SubGraph]) -> None:
+        """Take the candidates to begin with, which no limit keeps out."""
         self.graph = graph
-        self.max_depth = max_depth
-        self.limits = limits
-        self.found: list[CandidatePartition] = []
+        self.found: list[SubGraph] = []
         self.place: dict[OperatorSet, int] = {}
         self.depths: list[int] = []
         self.kinds: list[int] = []
-        self.firsts: list[OperatorNumber] = []
         self.by_entry: dict[OperatorNumber, list[int]] = {}
         self.by_exit: dict[OperatorNumber, list[int]] = {}
         self.starting: dict[OperatorNumber, int] = {}
         self.queue: list[tuple[int, int]] = []
         self.waiting: set[int] = set()
         self.indexed: set[int] = set()
-        self.steps_left = 0
+        self.steps_left = STEPS * len(seeds)
         self.fed = {o for given in graph.record.inputs for o in graph.readers[given]}
         """Operators that read a parameter, which no candidate can make."""
+        for seed in seeds:
+            self.add(seed)
 
-    def add(self, candidate: CandidatePartition, *, seed: bool = False) -> None:
-        """Add a candidate, unless it is known or a limit is reached.
-
-        Args:
-            candidate: The candidate.
-            seed: Whether it is one to begin with, which no limit keeps out.
-        """
-        sub_graph = candidate.sub_graph
-        inside = sub_graph.inside
-        index = self.place.get(inside)
+    def add(self, sub_graph: SubGraph) -> None:
+        """Add a candidate, unless a better one of its operators is known."""
+        index = self.place.get(sub_graph.inside)
         if index is not None:
-            if self.improves(inside, len(sub_graph.composites)):
-                self.found[index] = candidate
+            if self.improves(sub_graph.inside, len(sub_graph.composites)):
+                self.found[index] = sub_graph
                 self._enqueue(index)
             return
-        first = sub_graph.first
-        # In this order: to find the exits takes as long as there are operators and readers.
-        if not seed and (self.is_full(first) or not self.has_room(first, len(sub_graph.exit))):
-            return
         index = len(self.found)
-        self.found.append(candidate)
+        self.found.append(sub_graph)
         self.depths.append(sub_graph.depth)
         self.kinds.append(KIND_ORDER[sub_graph.kind])
-        self.firsts.append(first)
-        self.place[inside] = index
-        self.starting[first] = self.starting.get(first, 0) + 1
+        self.place[sub_graph.inside] = index
+        self.starting[sub_graph.first] = self.starting.get(sub_graph.first, 0) + 1
         self._enqueue(index)
 
     def _enqueue(self, index: int) -> None:
         """Put a candidate into the queue of those that have not met the others."""
         if index not in self.waiting:
             self.waiting.add(index)
-            size = self.found[index].sub_graph.inside.bit_count()
-            heapq.heappush(self.queue, (size, index))
+            heapq.heappush(self.queue, (self.found[index].inside.bit_count(), index))
 
     def next(self) -> int:
         """Return the smallest candidate that has not met the others yet, which it now does."""
@@ -125,31 +108,31 @@ class Pool:
         self.waiting.discard(place)
         if place not in self.indexed:
             self.indexed.add(place)
-            sub_graph = self.found[place].sub_graph
-            for index in sub_graph.entry:
+            for index in self.found[place].entry:
                 self.by_entry.setdefault(index, []).append(place)
-            for index in sub_graph.exit:
+            for index in self.found[place].exit:
                 self.by_exit.setdefault(index, []).append(place)
         return place
 
     def spend(self, steps: int) -> bool:
         """Count steps of work, and tell whether the limits allow them."""
         self.steps_left -= steps
-        return not self.limits.steps or self.steps_left >= 0
+        return self.steps_left >= 0
 
     def is_full(self, first: OperatorNumber) -> bool:
         """Tell whether the limits allow no further union that begins here."""
-        most = self.limits.per_node
-        return bool(most) and self.starting.get(first, 0) >= most
+        return self.starting.get(first, 0) >= MOST_AT_OPERATOR
 
-    def has_room(self, first: OperatorNumber, exits: int) -> bool:
-        """Tell whether the limits allow another union that begins here and has so many exits."""
-        most = self.limits.max_exits
-        return not self.is_full(first) and not (most and exits > most)
+    def has_room(self, union: SubGraph) -> bool:
+        """Tell whether the limits allow a union: it is known, or begins and leaves where few do."""
+        # In this order: to find the exits takes as long as there are operators and readers.
+        return union.inside in self.place or (
+            not self.is_full(union.first) and len(union.exit) <= MOST_EXITS
+        )
 
     def largest_first(self, index: int) -> tuple[int, OperatorSet]:
         """Return the key that sorts candidates by size, the largest first."""
-        inside = self.found[index].sub_graph.inside
+        inside = self.found[index].inside
         return -inside.bit_count(), inside
 
     def improves(self, inside: OperatorSet, parts: int) -> bool:
@@ -157,76 +140,138 @@ class Pool:
         place = self.place.get(inside)
         if place is None:
             return True
-        known = len(self.found[place].sub_graph.composites)
+        known = len(self.found[place].composites)
         return parts > 0 if known == 0 else 0 < parts < known
 
+    # Unions of two that touch
 
-class CombinerRule(ABC):
-    """Makes candidates from a new candidate and those found before."""
-
-    @abstractmethod
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Yield unions of a candidate with others in the pool, in both roles.
-
-        Args:
-            pool: The candidates found so far.
-            new: The place of the candidate in the pool.
-        """
-
-
-@dataclass(frozen=True)
-class AllSimple(CombinerRule):
-    """Joins touching candidates whenever one of the simple combiners fires."""
-
-    simple: tuple[SimpleCombiner, ...]
-
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
+    def pairs(self, new: int) -> Iterator[SubGraph]:
         """Yield unions with candidates that read this one, then with those that it reads."""
-        sub_graph = pool.found[new].sub_graph
+        sub_graph = self.found[new]
         below: dict[int, None] = {}
         for output in sub_graph.output:
-            if pool.graph.nodes[output].op not in TAKE_LISTS:
-                below.update(dict.fromkeys(pool.by_entry.get(output, ())))
+            if self.graph.nodes[output].op not in TAKE_LISTS:
+                below.update(dict.fromkeys(self.by_entry.get(output, ())))
         above: dict[int, None] = {}
         for source in sub_graph.input:
-            above.update(dict.fromkeys(pool.by_exit.get(source, ())))
-        inside = sub_graph.inside
-        if not pool.spend(len(below) + len(above)):
+            above.update(dict.fromkeys(self.by_exit.get(source, ())))
+        if not self.spend(len(below) + len(above)):
             return
-        room = pool.max_depth - pool.depths[new] if pool.max_depth else len(pool.graph)
+        room = MOST_DEPTH - self.depths[new]
         for places, is_above in ((below, True), (above, False)):
             for other in places:
                 # The cheap tests first: most pairs at a border fail one of them.
-                if pool.depths[other] > room or inside & pool.found[other].sub_graph.inside:
+                if self.depths[other] > room or sub_graph.inside & self.found[other].inside:
                     continue
                 up, down = (new, other) if is_above else (other, new)
-                if self.fires(pool.kinds[up], pool.kinds[down]):
-                    joined = self._join(pool, pool.found[up], pool.found[down])
+                if fires(self.kinds[up], self.kinds[down]):
+                    joined = self._pair(self.found[up], self.found[down])
                     if joined is not None:
                         yield joined
 
-    def fires(self, upstream: int, downstream: int) -> bool:
-        """Tell whether a simple combiner takes these kinds (as numbers)."""
-        return any(
-            upstream <= KIND_ORDER[above] and downstream <= KIND_ORDER[below]
-            for above, below in self.simple
-        )
-
-    def _join(
-        self, pool: Pool, above: CandidatePartition, below: CandidatePartition
-    ) -> CandidatePartition | None:
+    def _pair(self, up: SubGraph, down: SubGraph) -> SubGraph | None:
         """Return the union of two candidates; None where it is known, too much, or a cycle."""
-        up, down = above.sub_graph, below.sub_graph
         inside = up.inside | down.inside
-        if not pool.improves(inside, len(up.composites) + len(down.composites)):
+        if not self.improves(inside, len(up.composites) + len(down.composites)):
             return None
         # Limits are looked at before anything is built: wide graphs have far more unions than
         # are kept.
-        if inside not in pool.place:
-            exits = _exits_of_union(pool.graph, up, down, inside) if pool.limits.max_exits else 0
-            if not pool.has_room(min(up.first, down.first), exits):
+        if inside not in self.place and (
+            self.is_full(min(up.first, down.first))
+            or _exits_of_union(self.graph, up, down, inside) > MOST_EXITS
+        ):
+            return None
+        return up.union(down) if self.spend(STEPS_OF_UNION) and up.joins(down) else None
+
+    # Unions of a list's consumer with producers of all of its values
+
+    def lists(self, new: int) -> Iterator[SubGraph]:
+        """Yield unions with the candidate as a list's consumer, then as a value's producer.
+
+        Everything is injective: this is upstream's two-step I → tuple → I rule. A value's producers
+        must not overlap the others' (upstream aborts there); a producer of several values serves
+        them all, and a constant or a value that the consumer itself makes needs none.
+        """
+        nodes = self.graph.nodes
+        if not self._injective(new):
+            return
+        for operator in self.found[new].entry:
+            if nodes[operator].op in TAKE_LISTS:
+                yield from self._unions(new, operator, None)
+        for operator in self.found[new].output:
+            if nodes[operator].op not in TAKE_LISTS:
+                continue
+            for place in list(self.by_entry.get(operator, ())):
+                if place != new and self._injective(place):
+                    yield from self._unions(place, operator, new)
+
+    def _injective(self, place: int) -> bool:
+        return self.kinds[place] <= KIND_ORDER["injective"]
+
+    def _unions(
+        self, consumer: int, operator: OperatorNumber, required: int | None
+    ) -> Iterator[SubGraph]:
+        """Yield unions of a list's consumer with one producer for each value.
+
+        Args:
+            consumer: The place in the pool of the candidate that reads the list.
+            operator: Its operator that takes the list.
+            required: The place of the producer that a union must hold; None: any will do.
+        """
+        if operator in self.fed:
+            return
+        inside = self.found[consumer].inside
+        choices: list[list[int]] = []
+        for maker in self.graph.inputs[operator]:
+            if inside >> maker & 1:
+                continue
+            places = self.by_exit.get(maker, ())
+            if not self.spend(len(places)):
+                return
+            producers = [
+                place
+                for place in places
+                if not self.found[place].inside & inside and self._injective(place)
+            ]
+            if not producers:
+                return
+            producers.sort(key=self.largest_first)
+            choices.append(producers)
+        if not choices:
+            return
+        for tried, chosen in enumerate(_choices_with(choices, required), 1):
+            if tried > MOST_LISTS or not self.spend(len(choices)):
+                return
+            joined = self._list([consumer, *dict.fromkeys(chosen)])
+            if joined is not None:
+                yield joined
+
+    def _list(self, places: Sequence[int]) -> SubGraph | None:
+        """Return the union of a list's consumer and producers.
+
+        None where they overlap or make a cycle, or the union is known or too much.
+        """
+        parts = [self.found[place] for place in places]
+        inside = NO_OPERATORS
+        for part in parts:
+            if inside & part.inside:
                 return None
-        return above.union(below) if pool.spend(STEPS_OF_UNION) and up.joins(down) else None
+            inside |= part.inside
+        if not self.improves(inside, sum(len(part.composites) for part in parts)):
+            return None
+        if inside not in self.place and self.is_full(first(inside)):
+            return None
+        if not self.spend(STEPS_OF_UNION):
+            return None
+        joined = reduce(SubGraph.union, parts)
+        return joined if joined.feeds_itself is None else None
+
+
+def fires(upstream: int, downstream: int) -> bool:
+    """Tell whether candidates of these kinds (as numbers) are joined."""
+    return any(
+        upstream <= KIND_ORDER[above] and downstream <= KIND_ORDER[below] for above, below in PAIRS
+    )
 
 
 def _choices_with(choices: Sequence[list[int]], required: int | None) -> Iterator[tuple[int, ...]]:
@@ -257,124 +302,23 @@ def _exits_of_union(graph: DataflowGraph, up: SubGraph, down: SubGraph, inside: 
     )
 
 
-@dataclass(frozen=True)
-class ListArgument(CombinerRule):
-    """Joins an operator that takes a list with producers of *all* its values, everything injective.
-
-    Upstream's two-step I → tuple → I rule. A value's producers must not overlap the others'
-    (upstream aborts there); a producer of several values serves them all, and a constant or a value
-    that the consumer itself makes needs none.
-    """
-
-    def combine(self, pool: Pool, new: int) -> Iterator[CandidatePartition]:
-        """Yield unions with the candidate as a list's consumer, then as a value's producer."""
-        nodes = pool.graph.nodes
-        candidate = pool.found[new]
-        if not _injective(candidate):
-            return
-        for operator in candidate.sub_graph.entry:
-            if nodes[operator].op in TAKE_LISTS:
-                yield from self._unions(pool, new, operator, None)
-        for operator in candidate.sub_graph.output:
-            if nodes[operator].op not in TAKE_LISTS:
-                continue
-            for place in list(pool.by_entry.get(operator, ())):
-                if place != new and _injective(pool.found[place]):
-                    yield from self._unions(pool, place, operator, new)
-
-    def _unions(
-        self, pool: Pool, consumer: int, operator: OperatorNumber, required: int | None
-    ) -> Iterator[CandidatePartition]:
-        """Yield unions of a list's consumer with one producer for each value.
-
-        Args:
-            pool: The candidates found so far.
-            consumer: The place in the pool of the candidate that reads the list.
-            operator: Its operator that takes the list.
-            required: The place of the producer that a union must hold; None: any will do.
-        """
-        if operator in pool.fed:
-            return
-        inside = pool.found[consumer].sub_graph.inside
-        choices: list[list[int]] = []
-        for maker in pool.graph.inputs[operator]:
-            if inside >> maker & 1:
-                continue
-            places = pool.by_exit.get(maker, ())
-            if not pool.spend(len(places)):
-                return
-            producers = [
-                place
-                for place in places
-                if not pool.found[place].sub_graph.inside & inside and _injective(pool.found[place])
-            ]
-            if not producers:
-                return
-            producers.sort(key=pool.largest_first)
-            choices.append(producers)
-        if not choices:
-            return
-        for tried, chosen in enumerate(_choices_with(choices, required), 1):
-            if pool.limits.list_choices and tried > pool.limits.list_choices:
-                return
-            if not pool.spend(len(choices)):
-                return
-            joined = self._join(pool, [consumer, *dict.fromkeys(chosen)])
-            if joined is not None:
-                yield joined
-
-    def _join(self, pool: Pool, places: Sequence[int]) -> CandidatePartition | None:
-        """Return the union of a list's consumer and producers.
-
-        None where they overlap or make a cycle, or the union is known or too much.
-        """
-        parts = [pool.found[place] for place in places]
-        inside = NO_OPERATORS
-        for part in parts:
-            if inside & part.sub_graph.inside:
-                return None
-            inside |= part.sub_graph.inside
-        if not pool.improves(inside, sum(len(part.sub_graph.composites) for part in parts)):
-            return None
-        if inside not in pool.place and pool.is_full(first(inside)):
-            return None
-        if not pool.spend(STEPS_OF_UNION):
-            return None
-        joined = reduce(CandidatePartition.union, parts)
-        return joined if joined.sub_graph.feeds_itself is None else None
-
-
-def _injective(candidate: CandidatePartition) -> bool:
-    return KIND_ORDER[candidate.sub_graph.kind] <= KIND_ORDER["injective"]
-
-
-def combine(
-    graph: DataflowGraph,
-    seeds: Sequence[CandidatePartition],
-    combiners: Sequence[CombinerRule],
-    max_depth: int = 0,
-    limits: CombineLimits | None = None,
-) -> list[CandidatePartition]:
-    """Join candidates by combiner rules until nothing new follows.
+def combine(graph: DataflowGraph, seeds: Sequence[SubGraph], lists: bool) -> list[SubGraph]:
+    """Join candidates as FuseOps does until nothing new follows.
 
     Args:
         graph: The dataflow graph.
         seeds: The candidates to begin with.
-        combiners: The rules.
-        max_depth: Bounds the sum of the depths of what is joined; 0: no bound.
-        limits: How many unions are tried and kept; None: all.
+        lists: Whether operators that take a list are joined with the producers of its values.
 
     Returns:
         The seeds and then the unions, in the order in which they were found, each set of nodes
         once.
     """
-    pool = Pool(graph, max_depth, limits or CombineLimits())
-    for seed in seeds:
-        pool.add(seed, seed=True)
-    pool.steps_left = pool.limits.steps * len(seeds)
+    pool = Pool(graph, seeds)
     while pool.queue:
         new = pool.next()
-        for combiner in combiners:
-            for made in list(combiner.combine(pool, new)):
-                pool.add(made)
+        for unions in (pool.pairs, pool.lists)[: 1 + lists]:
+            for union in list(unions(new)):
+                if pool.has_room(union):
+                    pool.add(union)
     return pool.found

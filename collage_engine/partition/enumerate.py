@@ -1,6 +1,6 @@
 """Enumerates all candidates of all toolchain instances, once each, with their provenance.
 
-Besides what the rule trees propose there are always: every supported operator
+Besides what the rules propose there are always: every supported operator
 on its own (so that a cover exists), FuseOps groups for native toolchains, greedy partitions, and
 the whole model on everything that can take it. Blocks come on top. Where a toolchain can take
 images channels last, there is a candidate with its whole border so, too.
@@ -171,11 +171,13 @@ class _Collector:
         spec = self.source.spec
         if spec is None:
             return
-        for candidate in spec.candidates(self.graph):
+        with self.source.asking():
+            candidates = spec.candidates(self.graph)
+        for candidate in candidates:
             found = candidate.sub_graph
             calls = ((name, tuple(members(inside))) for name, inside in found.composites)
             composites = tuple(sorted(calls, key=_by_nodes))
-            self.add(found.inside, short_rule(candidate.rule), composites)
+            self.add(found.inside, candidate.rule, composites)
 
     def singles(self) -> None:
         """Add every supported operator on its own."""
@@ -233,8 +235,3 @@ def _worthwhile(graph: DataflowGraph, source: CandidateSource) -> OperatorSet:
 def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
     """Return the sort key of a composite: its operators, then its name."""
     return composite[1], composite[0]
-
-
-def short_rule(rule: str) -> str:
-    """Return the first two names of a rule path: ``tvm.combine``."""
-    return ".".join(rule.split(".")[:2])

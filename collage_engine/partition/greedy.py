@@ -56,13 +56,13 @@ def merge_composites(
     composites: list[Composite] = []
     if source.spec is None:
         return composites
-    for name, rule in source.spec.patterns():
+    for rule in source.spec.patterns():
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = match.nodes
                 if operators and not operators & claimed and closed(graph, match):
                     claimed |= operators
-                    composites.append((name, operators))
+                    composites.append((rule.name, operators))
                     break
     return composites
 

@@ -1,25 +1,23 @@
 """Partition rules: where candidates come from (RFC 0062, section "Partition rules").
 
-Base rules look at the dataflow graph; combinators work on what other rules found.
+A toolchain's rules are library calls by patterns and operators by themselves, joined as FuseOps
+joins them or not (TVM v0.18 ``gather_partition_specs.cc``, and beyond).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.formats import channels_last_border, host_border
-from collage_engine.partition.candidate import CandidatePartition, nest_labels
-from collage_engine.partition.combiners import CombineLimits, CombinerRule, combine
+from collage_engine.partition.combiners import MOST_DEPTH, combine
 from collage_engine.partition.patterns import Match, Pattern, all_matches
-from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
+from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.candidate import Refusal
 from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.graph import (
-    Node,
     OperatorNumber,
     OperatorSet,
     one_operator,
@@ -31,32 +29,21 @@ from collage_engine.records.toolchain import ToolchainInstance
 Predicate = Callable[[DataflowGraph, Match], str | None]
 """A further check of a match: returns None when it holds, else the reason."""
 
-
-class PartitionRule(ABC):
-    """Finds candidates. ``name`` goes into their provenance."""
-
-    name: str
-
-    @abstractmethod
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return all candidates this rule finds, deterministic in number and order."""
-
-    def below(self) -> Sequence[PartitionRule]:
-        """Return the rules that this one is made of."""
-        return ()
-
-    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """Yield the name and the rule of every pattern in the tree, in the table's order.
-
-        The name is the composite's. Greedy partitioning (MergeComposite) goes by these.
-        """
-        for rule in self.below():
-            yield from rule.patterns()
+PatternEntry = tuple[str, Pattern] | tuple[str, Pattern, Predicate | None]
+"""(composite name, pattern, further check of a match)."""
 
 
 @dataclass(frozen=True)
-class PatternRule(PartitionRule):
-    """Proposes the matches of a pattern at any root; they may overlap.
+class CandidatePartition:
+    """A sub-graph that a rule found, with the rule's name, for example ``tvm.combine``."""
+
+    sub_graph: SubGraph
+    rule: str
+
+
+@dataclass(frozen=True)
+class PatternRule:
+    """Finds the matches of a pattern at any root, each one library call; they may overlap.
 
     All matches at a root that differ in their operators are found, for example with either operand
     of an addition as the convolution.
@@ -90,141 +77,117 @@ class PatternRule(PartitionRule):
             if self.predicate is None or self.predicate(graph, match) is None
         ]
 
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return one candidate for each match, in the order of their roots."""
+    def calls(self, graph: DataflowGraph) -> list[SubGraph]:
+        """Return each match as one library call, in the order of the roots."""
         return [
-            CandidatePartition(SubGraph(graph, each.nodes), self.name)
+            SubGraph(graph, match.nodes, ((self.name, match.nodes),))
             for at_root in self.matches(graph)
-            for each in at_root
+            for match in at_root
         ]
 
-    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """Return this pattern alone."""
-        yield self.name, self
-
-
-def _one_call(graph: DataflowGraph, node: Node, rule: str) -> CandidatePartition:
-    """Return a candidate of one call."""
-    alone = SubGraph(graph, one_operator(node.index), kind=node.kind)
-    return CandidatePartition(alone, nest_labels(rule, node.op))
-
 
 @dataclass(frozen=True)
-class OpCallByKindRule(PartitionRule):
-    """Proposes every call on its own that is not opaque."""
-
-    name: str = "op_call_by_kind"
-
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return one candidate for each call whose kind allows it."""
-        return [_one_call(graph, node, self.name) for node in graph.nodes if node.kind != "opaque"]
-
-
-@dataclass(frozen=True)
-class OpPredicateRule(PartitionRule):
-    """Proposes every call on its own that a predicate accepts by returning None."""
+class PartitionRule:
+    """Proposes the composites of a pattern table and operators by themselves, joined or not."""
 
     name: str
-    predicate: Callable[[DataflowGraph, OperatorNumber], str | None]
+    """Goes into the candidates' provenance."""
+    table: tuple[PatternRule, ...] = ()
+    alone: Callable[[DataflowGraph, OperatorNumber], bool] = lambda graph, operator: False
+    """Tells whether an operator is a candidate by itself, or joined with others."""
+    joins: bool = False
+    """Whether candidates are joined as FuseOps joins them."""
+    lists: bool = False
+    """Whether so are operators that take a list and the producers of its values."""
+    most_depth: int = MOST_DEPTH
+    """Operators on the longest path through a candidate, at most; 0: any number."""
+    quantized: tuple[PatternRule, ...] = ()
+    """Composites that are candidates of their own, which nothing is joined with."""
 
     def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return one candidate for each call that the predicate accepts."""
+        """Return those that are valid, deterministic in number and order.
+
+        They are convex, have one exit, and are not too deep.
+        """
+        apart = [call for rule in self.quantized for call in rule.calls(graph)]
+        seeds = [(call, self._label(rule)) for rule in self.table for call in rule.calls(graph)]
+        seeds += [
+            (SubGraph(graph, one_operator(o), kind=graph.nodes[o].kind), f"{self.name}.op")
+            for o in graph.operators
+            if self.alone(graph, o)
+        ]
+        if self.joins:
+            unions = combine(graph, [seed for seed, _ in seeds], self.lists)
+            seeds = [(union, f"{self.name}.combine") for union in unions]
         return [
-            _one_call(graph, node, self.name)
-            for node in graph.nodes
-            if self.predicate(graph, node.index) is None
+            *(CandidatePartition(c, f"{self.name}.quantized") for c in apart if c.is_valid()),
+            *(CandidatePartition(c, label) for c, label in seeds if c.is_valid(self.most_depth)),
         ]
 
+    def _label(self, rule: PatternRule) -> str:
+        """Return the toolchain's name and the composite's, which may begin with it."""
+        return rule.name if rule.name.startswith(self.name) else f"{self.name}.{rule.name}"
 
-@dataclass(frozen=True)
-class _Wrapping(PartitionRule):
-    """A rule around another one."""
-
-    name: str
-    sub_rule: PartitionRule
-
-    def below(self) -> Sequence[PartitionRule]:
-        return (self.sub_rule,)
+    def patterns(self) -> Sequence[PatternRule]:
+        """Return all composites' patterns, by which greedy partitioning goes."""
+        return (*self.quantized, *self.table)
 
 
-@dataclass(frozen=True)
-class CompositeRule(_Wrapping):
-    """Marks what the sub-rule finds as one library call of this name."""
-
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return the sub-rule's candidates, each marked as one composite."""
-        return [
-            CandidatePartition(c.sub_graph.as_composite(self.name), nest_labels(self.name, c.rule))
-            for c in self.sub_rule.candidates(graph)
-        ]
-
-    def patterns(self) -> Iterator[tuple[str, PatternRule]]:
-        """Yield the sub-rule's patterns under the composite's name."""
-        for _, rule in self.sub_rule.patterns():
-            yield self.name, rule
+# Ready-made rules ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AskedRule(_Wrapping):
-    """A rule of somebody else's, which is followed within a block that says whom it belongs to."""
-
-    asking: Callable[[], AbstractContextManager[None]]
-    """Makes the block's context."""
-
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return the rule's candidates."""
-        with self.asking():
-            return self.sub_rule.candidates(graph)
+def _table(patterns: Sequence[PatternEntry]) -> tuple[PatternRule, ...]:
+    return tuple(PatternRule(*entry) for entry in patterns)
 
 
-@dataclass(frozen=True)
-class UnionRule(PartitionRule):
-    """Proposes what any of several rules finds, in their order; duplicates are kept."""
+def fusion_rules(name: str, quantized: Sequence[PatternEntry] = ()) -> PartitionRule:
+    """Return rules for everything that TVM could fuse into one kernel.
 
-    name: str
-    sub_rules: tuple[PartitionRule, ...]
+    Calls that are no opaque operators are joined as FuseOps joins them.
 
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return the candidates of all rules, one rule after the other."""
-        return [c.named(self.name) for rule in self.sub_rules for c in rule.candidates(graph)]
-
-    def below(self) -> Sequence[PartitionRule]:
-        """Return the rules that are united."""
-        return self.sub_rules
-
-
-@dataclass(frozen=True)
-class CombineRule(_Wrapping):
-    """Proposes the sub-rule's candidates and every union of them that the combiners allow.
-
-    ``max_depth`` bounds the sum of the depths of what is joined; 0: no bound.
+    Args:
+        name: The name of the rules.
+        quantized: Names and patterns of composites that are candidates besides, by themselves.
     """
-
-    combiners: tuple[CombinerRule, ...]
-    max_depth: int = 0
-    limits: CombineLimits = field(default_factory=CombineLimits)
-
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return the sub-rule's candidates and their unions."""
-        seeds = self.sub_rule.candidates(graph)
-        candidates = combine(graph, seeds, self.combiners, self.max_depth, self.limits)
-        return [c.named(self.name) for c in candidates]
+    return PartitionRule(
+        name,
+        alone=lambda graph, operator: graph.nodes[operator].kind != "opaque",
+        joins=True,
+        lists=True,
+        quantized=_table(quantized),
+    )
 
 
-@dataclass(frozen=True)
-class OnlyValidRule(_Wrapping):
-    """Proposes those candidates of the sub-rule that are valid within a configuration."""
+def byoc_rules(
+    patterns: Sequence[PatternEntry],
+    joins: bool = False,
+    *,
+    name: str = "byoc",
+    supports: Callable[[DataflowGraph, OperatorNumber], str | None] | None = None,
+) -> PartitionRule:
+    """Return rules for the composites of a pattern table, joined or not.
 
-    config: SubGraphConfig = field(default_factory=SubGraphConfig)
+    Args:
+        patterns: The composites' names and patterns.
+        joins: Whether composites are joined as FuseOps joins, or with nothing.
+        name: The name of the rules.
+        supports: Says why a call cannot run on its own; None for one that can. Without it calls
+            that are in no pattern are no candidates.
+    """
+    return PartitionRule(
+        name,
+        _table(patterns),
+        lambda graph, operator: supports is not None and supports(graph, operator) is None,
+        joins,
+    )
 
-    def candidates(self, graph: DataflowGraph) -> list[CandidatePartition]:
-        """Return the sub-rule's candidates that are valid."""
-        return [
-            c.named(self.name)
-            for c in self.sub_rule.candidates(graph)
-            if c.sub_graph.is_valid(self.config)
-        ]
 
+def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRule:
+    """Return rules for the composites of a pattern table as they are, joined with nothing."""
+    return PartitionRule(name, _table(patterns), most_depth=0)
+
+
+# Toolchain instances -------------------------------------------------------------------------
 
 Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
 """(name, operator numbers) of library calls."""
@@ -242,6 +205,8 @@ class CandidateSource:
     """Its rules; None: it proposes none beside single operators, blocks and the whole model."""
     supports: Callable[[OperatorNumber], str | None]
     """Returns the reason why the instance cannot run an operator; None: it can."""
+    asking: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Makes a block in which its rules are followed, and which says whose they are."""
     whole_model: bool = True
     """Whether the whole model may be one of its candidates."""
     lowers_to_tir: bool = False

@@ -8,7 +8,6 @@ and each bit set over it costs a kilobyte or more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property, reduce
 
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -28,16 +27,6 @@ TAKE_LISTS = names_where(takes_list=True)
 
 Composites = tuple[tuple[str, OperatorSet], ...]
 """Names and operators of library calls."""
-
-
-@dataclass(frozen=True)
-class SubGraphConfig:
-    """What a sub-graph must satisfy; 0 means no limit."""
-
-    max_exits: int = 0
-    """Operators inside whose value leaves the sub-graph."""
-    max_depth: int = 0
-    """Operators on the longest path from an entry to an exit."""
 
 
 def combine_kinds(left: OpKind, right: OpKind) -> OpKind:
@@ -162,16 +151,14 @@ class SubGraph:
                 return output
         return None
 
-    def is_valid(self, config: SubGraphConfig) -> bool:
-        """Tell whether it is convex, within limits, and nothing inside reads what leaves it.
+    def is_valid(self, most_depth: int = 0) -> bool:
+        """Tell whether it is convex, has one exit at most, and reads nothing that leaves it.
 
         Args:
-            config: The limits.
+            most_depth: Operators on the longest path from an entry to an exit; 0: any number.
         """
         graph = self.graph
-        if config.max_exits and len(self.exit) > config.max_exits:
-            return False
-        if config.max_depth and self.depth > config.max_depth:
+        if len(self.exit) > 1 or (most_depth and self.depth > most_depth):
             return False
         if any(self._is_shared(value) for exit in self.exit for value in graph.nodes[exit].outputs):
             return False
@@ -203,10 +190,6 @@ class SubGraph:
             raise ValueError("sub-graphs overlap")
         inside, composites = self.inside | other.inside, self.composites + other.composites
         return SubGraph(self.graph, inside, composites, combine_kinds(self.kind, other.kind))
-
-    def as_composite(self, name: str) -> SubGraph:
-        """Return the same operators as one library call of this name."""
-        return SubGraph(self.graph, self.inside, ((name, self.inside),), self.__dict__.get("kind"))
 
 
 def _flows_into(left: SubGraph, right: SubGraph) -> bool:

@@ -187,7 +187,7 @@ class Toolchain(ABC):
 
     @abstractmethod
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Return the rule tree that proposes the toolchain's candidates.
+        """Return the rules that propose the toolchain's candidates.
 
         Args:
             instance: The instance that is to run the candidates.

@@ -14,7 +14,7 @@ from collage_engine.candidates.catalog import CandidateCatalog, runtime_facts
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.partition.patterns import anything, op
-from collage_engine.partition.rules import PatternRule
+from collage_engine.partition.rules import composite_rules
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance, ToolchainState
 from collage_engine.support.errors import UsageError
@@ -72,7 +72,9 @@ ANSWERS: dict[str, tuple[str, Any, str]] = {
     "rules that raise": ("partition_spec", _raise, "ValueError: going to work"),
     "a predicate that raises": (
         "partition_spec",
-        lambda *_: PatternRule("hostile.relu", op("nn.relu", anything()), _raise),
+        lambda *_: composite_rules(
+            "hostile", [("hostile.relu", op("nn.relu", anything()), _raise)]
+        ),
         "going to work",
     ),
 }

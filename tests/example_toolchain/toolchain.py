@@ -69,7 +69,7 @@ class ExampleToolchain(CppToolchain):
         return reason_against(graph, index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Returns the rule tree of ``rules.partition_spec``."""
+        """Returns the rules of ``rules.partition_spec``."""
         from tests.example_toolchain.rules import partition_spec
 
         return partition_spec(self.name)

@@ -6,12 +6,11 @@ write for it.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import Any
 
-from collage_engine.partition.rules import AskedRule
+from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.toolchain import (
     Target,
     ToolchainAbout,
@@ -55,11 +54,11 @@ class EvilToolchain(OnnxSessionToolchain):
             return None
         spec = super().partition_spec(instance, graph)
 
-        class Rule(AskedRule):
+        class Rule(PartitionRule):
             def candidates(self, graph: Any) -> Any:
                 return 5 if misbehave("rules") else super().candidates(graph)
 
-        return Rule(spec.name, spec, contextlib.nullcontext)
+        return Rule(**vars(spec))
 
     def compile(self, function: Function) -> Any:
         return None if misbehave("build") else super().compile(function)

@@ -12,28 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.combiners import (
-    A_TO_B,
-    B_TO_R,
-    I_TO_I,
-    AllSimple,
-    CombineLimits,
-    ListArgument,
-)
-from collage_engine.partition.rule_trees import LIMITS, MOST_DEPTH, fusion_rules
-from collage_engine.partition.rules import CombineRule, OpCallByKindRule
+from collage_engine.partition import combiners
+from collage_engine.partition.rules import fusion_rules
+from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import KIND_ORDER
 from tests.support.graphs import GraphBuilder, chain, random_graph, resnet
 
 FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
+UNLIMITED = {"MOST_EXITS": 10**6, "MOST_AT_OPERATOR": 10**6, "STEPS": 10**6, "MOST_LISTS": 10**6}
 
 
-def combined(graph: DataflowGraph, combiners, depth: int, limits=None) -> set[int]:
-    rule = CombineRule("c", OpCallByKindRule(), combiners, depth, limits or CombineLimits())
-    found = rule.candidates(graph)
-    result = {c.sub_graph.inside for c in found}
-    assert len(result) == len(found)
-    return result
+def combined(graph: DataflowGraph, lists: bool = False, **limits: int) -> set[int]:
+    """Return what calls by themselves are joined to, by other limits where some are given."""
+    seeds = [
+        SubGraph(graph, 1 << node.index, kind=node.kind)
+        for node in graph.nodes
+        if KIND_ORDER[node.kind] <= KIND_ORDER["anchor"]
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        for name, limit in limits.items():
+            patch.setattr(combiners, name, limit)
+        found = [sub_graph.inside for sub_graph in combiners.combine(graph, seeds, lists)]
+    assert len({*found}) == len(found)
+    return {*found}
 
 
 class Naive:
@@ -138,24 +139,13 @@ class Naive:
             found |= new
 
 
-SIMPLE = AllSimple((A_TO_B, B_TO_R, I_TO_I))
-ANY = ("anchor", "anchor")
-RULES = {
-    "FuseOps": ((SIMPLE,), FUSION, False),
-    "FuseOps with lists": ((SIMPLE, ListArgument()), FUSION, True),
-    "arbitrary fusion": ((AllSimple((ANY,)),), (ANY,), False),
-}
-"""Combiners, the pairs of kinds that they join, and whether lists are joined."""
-
-
-@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("lists", [False, True])
 @settings(max_examples=50, deadline=None)
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4))
-def test_equals_brute_force(name: str, seed: int, operators: int, depth: int) -> None:
-    combiners, pairs, lists = RULES[name]
+def test_equals_brute_force(lists: bool, seed: int, operators: int, depth: int) -> None:
     graph = random_graph(random.Random(seed), operators, lists=lists)
-    found = combined(graph, combiners, depth, CombineLimits(list_choices=0))
-    assert found == Naive(graph, pairs, depth, lists).run()
+    found = combined(graph, lists, **UNLIMITED, MOST_DEPTH=depth)
+    assert found == Naive(graph, FUSION, depth, lists).run()
 
 
 def star(width: int) -> DataflowGraph:
@@ -165,26 +155,23 @@ def star(width: int) -> DataflowGraph:
 
 
 def test_limits_bound_wide_graphs() -> None:
-    unlimited = combined(star(8), (AllSimple((A_TO_B,)),), 4)
+    unlimited = combined(star(8), **UNLIMITED)
     assert len(unlimited) == 2**8 - 1 + 1 + 8  # Every subset of readers with their source.
-    rule = CombineRule(
-        "c", OpCallByKindRule(), (AllSimple((A_TO_B,)),), 4, CombineLimits(max_exits=3)
-    )
-    found = rule.candidates(star(8))
+    graph = star(8)
+    found = combined(graph, **UNLIMITED | {"MOST_EXITS": 3})
     # With its source a reader set has one exit more, the source, until all readers are inside.
-    assert max(len(c.sub_graph.exit) for c in found) <= 3
+    assert max(len(SubGraph(graph, inside).exit) for inside in found) <= 3
     assert len(found) < 60
-    per_node = CombineLimits(per_node=5)
-    assert len(combined(star(8), (AllSimple((A_TO_B,)),), 4, per_node)) == 8 + 5
+    assert len(combined(star(8), **UNLIMITED | {"MOST_AT_OPERATOR": 5})) == 8 + 5
 
 
 def test_a_budget_of_steps_leaves_the_largest_out() -> None:
     graph = chain(*["exp"] * 50)
-    few = combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(steps=100))
-    everything = combined(graph, (AllSimple((A_TO_B,)),), 8)
+    few = combined(graph, STEPS=100)
+    everything = combined(graph, **UNLIMITED)
     assert few < everything
     assert {bits for bits in everything if bits.bit_count() == 2} <= few
-    assert combined(graph, (AllSimple((A_TO_B,)),), 8, CombineLimits(steps=1000)) == everything
+    assert combined(graph, STEPS=1000) == everything
 
 
 def lattice(width: int, height: int) -> DataflowGraph:
@@ -253,7 +240,5 @@ def test_work_is_bounded_for_any_structure(name: str) -> None:
 
 
 def test_limits_leave_nothing_out_of_a_usual_model() -> None:
-    combiners = (AllSimple(FUSION), ListArgument())
     for graph in (resnet(16), branching(3, 4, ("nn.conv2d", "nn.relu"))):
-        everything = combined(graph, combiners, MOST_DEPTH)
-        assert combined(graph, combiners, MOST_DEPTH, LIMITS) == everything
+        assert combined(graph, lists=True) == combined(graph, lists=True, **UNLIMITED)

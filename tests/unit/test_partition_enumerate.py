@@ -17,8 +17,7 @@ from collage_engine.partition.enumerate import (
     why_not,
 )
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.rule_trees import byoc_rules, fusion_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import PartitionRule, byoc_rules, fusion_rules
 from collage_engine.records.candidate import Candidate, Refusal
 from collage_engine.records.graph import members, operator_set
 from tests.support.graphs import (
@@ -57,8 +56,8 @@ def sources(graph) -> list[CandidateSource]:
 
     return [
         make("a", fusion_rules("tvm"), everything, lowers_to_tir=True),
-        make("b", byoc_rules(PATTERNS, "TVMFusion", name="b"), some),
-        make("c", byoc_rules(PATTERNS, "NoFusion", name="c"), everything),
+        make("b", byoc_rules(PATTERNS, True, name="b"), some),
+        make("c", byoc_rules(PATTERNS, name="c"), everything),
     ]
 
 

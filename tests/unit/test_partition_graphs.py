@@ -24,7 +24,7 @@ from collage_engine.partition.patterns import (
     constant,
     op,
 )
-from collage_engine.partition.sub_graph import SubGraph, SubGraphConfig
+from collage_engine.partition.sub_graph import SubGraph
 from collage_engine.records.graph import members, operator_set
 from tests.support.graphs import GraphBuilder, chain, random_graph
 
@@ -32,15 +32,14 @@ from tests.support.graphs import GraphBuilder, chain, random_graph
 def test_exits_depth_and_a_way_around_are_not_valid() -> None:
     graph = chain("abs", "exp", "tanh")
     whole = SubGraph(graph, graph.everything)
-    assert whole.depth == 3 and whole.is_valid(SubGraphConfig(max_exits=1, max_depth=3))
-    assert not whole.is_valid(SubGraphConfig(max_depth=2))
+    assert whole.depth == 3 and whole.is_valid(3)
+    assert not whole.is_valid(2)
     around = SubGraph(graph, operator_set([0, 2]))
-    assert around.feeds_itself == 1 and not around.is_valid(SubGraphConfig())
+    assert around.feeds_itself == 1 and not around.is_valid()
     b = GraphBuilder()
     x = b.parameter()
     both = SubGraph(b.build(b.call("exp", x), b.call("abs", x)), operator_set([0, 1]))
-    assert both.is_valid(SubGraphConfig(max_exits=2))
-    assert not both.is_valid(SubGraphConfig(max_exits=1))
+    assert len(both.exit) == 2 and not both.is_valid()
 
 
 def test_parameters_and_weights_enter_and_scalars_do_not() -> None:
@@ -61,12 +60,12 @@ def test_a_value_that_leaves_the_function_and_is_read_inside_is_not_valid() -> N
     graph = b.build(first, second)
     whole = SubGraph(graph, 1 << first | 1 << second)
     assert whole.exit == (first, second)
-    assert not whole.is_valid(SubGraphConfig())
+    assert not whole.is_valid()
 
 
 def test_a_union_keeps_the_composites_of_both_and_refuses_overlap() -> None:
     graph = chain("abs", "exp", "tanh")
-    one, two = (SubGraph(graph, 1 << i).as_composite("c") for i in (0, 1))
+    one, two = (SubGraph(graph, 1 << i, (("c", 1 << i),)) for i in (0, 1))
     assert one.union(two).composites == (("c", 0b1), ("c", 0b10))
     with pytest.raises(ValueError, match="overlap"):
         SubGraph(graph, 0b11).union(one)

@@ -11,8 +11,7 @@ from collage_engine.partition import quantized
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.quantized import Quantized, completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
-from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.partition.rules import CandidateSource
+from collage_engine.partition.rules import CandidateSource, composite_rules
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import UnsupportedError
 from tests.support.valued_graph import ValuedGraph

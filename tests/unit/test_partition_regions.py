@@ -14,8 +14,7 @@ from collage_engine.partition.fuse_ops import MAX_GROUP, fused_groups
 from collage_engine.partition.greedy import greedy
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.regions import merge_regions
-from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.rules import CandidateSource
+from collage_engine.partition.rules import CandidateSource, byoc_rules
 from collage_engine.records.graph import members, operator_set
 from tests.support.graphs import (
     GraphBuilder,
@@ -74,7 +73,7 @@ def test_merged_regions_run_in_some_order(seed: int, operators: int) -> None:
 def source(
     graph, name: str, ops: set[str] | None, patterns=(), lowers_to_tir: bool = False
 ) -> CandidateSource:
-    spec = byoc_rules(patterns, "NoFusion")
+    spec = byoc_rules(patterns)
 
     def supports(index: int) -> str | None:
         op_name = graph.nodes[index].op

@@ -10,8 +10,7 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.rule_trees import byoc_rules
-from collage_engine.partition.rules import Composites, PartitionRule
+from collage_engine.partition.rules import Composites, PartitionRule, byoc_rules
 from collage_engine.records.graph import OperatorNumber, OperatorSet
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
 from collage_engine.toolchains.base import Function

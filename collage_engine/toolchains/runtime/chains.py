@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, anything, constant, op
-from collage_engine.partition.rule_trees import FusionStyle, PatternEntry, byoc_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import PartitionRule, PatternEntry, byoc_rules
 from collage_engine.records.graph import OperatorNumber, OperatorSet, members
 
 VALUES: dict[str, float] = {
@@ -180,5 +179,4 @@ def fusing_rules(
     written_out = [(f"{name}.{key}", make(anything("x"))) for key, make in ACTIVATIONS.items()]
     patterns = (*anchor_patterns(name), *written_out)
     table = [*further, *((label, pattern, takes) for label, pattern in patterns)]
-    style: FusionStyle = "TVMFusion" if joins else "NoFusion"
-    return byoc_rules(table, style, name=name, supports=reason)
+    return byoc_rules(table, joins, name=name, supports=reason)

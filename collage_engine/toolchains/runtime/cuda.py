@@ -16,8 +16,7 @@ from weakref import WeakKeyDictionary
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, all_matches
-from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.partition.rules import Composites, PartitionRule
+from collage_engine.partition.rules import Composites, PartitionRule, composite_rules
 from collage_engine.records.graph import (
     NO_OPERATORS,
     OperatorNumber,

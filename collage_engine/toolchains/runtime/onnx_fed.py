@@ -23,8 +23,7 @@ import msgspec
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.rule_trees import composite_rules
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import PartitionRule, composite_rules
 from collage_engine.records.graph import Node, OperatorNumber, ValueIndex
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainInstance
@@ -165,7 +164,7 @@ class OnnxFedToolchain(CppToolchain):
         return (node.onnx_type or onnx_type(node.op)) in self.swallowing
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Return the rule tree: quantised composites as they are.
+        """Return the rules: quantised composites as they are.
 
         The rest comes from blocks, greedy partitions and the whole model, which suit a runtime
         best: a call has a price of its own, and inside a partition it keeps layouts that small ones

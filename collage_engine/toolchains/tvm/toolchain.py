@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
-from collage_engine.partition.rule_trees import (
-    composite_rules,
-    fusion_rules,
-    union_rules,
-)
-from collage_engine.partition.rules import PartitionRule
+from collage_engine.partition.rules import PartitionRule, fusion_rules
 from collage_engine.records.format import NHWC, PLAIN
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.operators import is_opaque, names_where, onnx_type, title
@@ -166,8 +161,7 @@ class TvmToolchain(Toolchain):
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``."""
-        integers = composite_rules("quantized", pattern_table(self.name))
-        return union_rules(self.name, integers, fusion_rules(self.name))
+        return fusion_rules(self.name, pattern_table(self.name))
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""
