@@ -52,18 +52,12 @@ SEGMENT_BYTES = MAPPED_FROM_BYTES // 4
 """Bytes of values and weights that one segment may hold: a few of them in memory take as much as
 the largest model that is not mapped."""
 
-COMPLETE = "complete"
-"""Name of the file that says that all values of a recording are there."""
-
 
 class TrueValues:
-    """The recorded values of a model in a folder: ``<value index>.npy``, and ``COMPLETE``."""
+    """The recorded values of a model in a folder: ``<value index>.npy``."""
 
     def __init__(self, folder: str | Path) -> None:
-        """Open what ``record`` wrote; ``MeasureError`` when the recording is not complete."""
         self.folder = Path(folder)
-        if not (self.folder / COMPLETE).is_file():
-            raise MeasureError(f"{self.folder} holds no recorded values")
 
     @classmethod
     def record(
@@ -82,7 +76,6 @@ class TrueValues:
             cancel: Ends the recording when it is set.
 
         Raises:
-            ModelError: An input is missing, or has another shape or element type.
             MeasureError: A value cannot be computed here.
             Cancelled: ``cancel`` was set.
         """
@@ -124,20 +117,12 @@ class _Recorder:
         """What is recorded, in order."""
 
     def run(self, inputs: Mapping[str, np.ndarray]) -> None:
-        """Record the inputs and every value; ``COMPLETE`` is written last."""
+        """Record the inputs and every value."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for index, (name, kind) in zip(self.graph.record.inputs, self.model.inputs, strict=True):
-            if name not in inputs:
-                raise ModelError(f"no value was given for input {name!r}")
-            array = np.asarray(inputs[name])
-            if array.shape != tuple(kind.shape) or array.dtype != numpy_type(kind.dtype):
-                raise ModelError(
-                    f"input {name!r} is {kind}, the given value {array.dtype}{list(array.shape)}"
-                )
-            self.save(index, array)
+        for index, (name, _) in zip(self.graph.record.inputs, self.model.inputs, strict=True):
+            self.save(index, np.asarray(inputs[name]))
         for segment in self.segments():
             self.segment(segment)
-        (self.folder / COMPLETE).touch()
 
     def segments(self) -> list[list[OperatorNumber]]:
         """Return the calls in topological order, in segments of at most ``SEGMENT_BYTES``."""
