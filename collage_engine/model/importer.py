@@ -31,7 +31,6 @@ from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
 from collage_engine.model.onnx_file import read_model, write_plainly
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.onnx_types import OnnxIndex
-from collage_engine.model.opaque import OpaqueOperator
 from collage_engine.model.random_inputs import random_inputs
 from collage_engine.model.relax_graph import (
     OpenSize,
@@ -77,8 +76,6 @@ class ImportedModel:
     """By operator number, the call over the variables and constants of the module."""
     _exprs: dict[int, Any] = field(repr=False)
     """By value index, the variable that a value is bound to, or the constant that it is."""
-    _opaque: dict[int, OpaqueOperator] = field(default_factory=dict, repr=False)
-    """The opaque operators of the graph, by operator number."""
     defaults: tuple[str, ...] = ()
     """Inputs of the user's file that became constants, since it holds values for them."""
     kept: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
@@ -143,10 +140,6 @@ class ImportedModel:
         for position, index in enumerate(node.outputs):
             if self.graph.is_used(index):
                 known[index] = builder.emit(relax.TupleGetItem(whole, position))
-
-    def opaque_operator(self, operator: int) -> OpaqueOperator | None:
-        """Return the ONNX nodes of an opaque operator; None where Relax has the operator."""
-        return self._opaque.get(operator)
 
     def random_inputs(self, seed: int, numbers: str = "normal") -> dict[str, np.ndarray]:
         """Return a random array for every input: floats of a range, integers as readers admit.
@@ -291,7 +284,6 @@ def _import(
         _module=module,
         _calls=rebuilt,
         _exprs=exprs,
-        _opaque={i: resolver.operators[c.owner] for i, c in enumerate(calls) if is_opaque(c.op)},
     )
 
 

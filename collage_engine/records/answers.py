@@ -113,56 +113,13 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(self.words)
 
 
-class WeightStatistics(msgspec.Struct, frozen=True, kw_only=True):
-    """The distribution of a weight's values."""
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    minimum: float
-    maximum: float
-    mean: float
-    deviation: float
-    zeros: float
-    """Share of exact zeros."""
-    histogram: tuple[int, ...] = ()
-    edges: tuple[float, ...] = ()
-
-
-class NestedNode(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An ONNX node inside an operator of the dataflow graph."""
-
-    type: str
-    """With the domain, where it is not the standard's."""
-    name: str = ""
-    inputs: tuple[str, ...] = ()
-    """Values that it reads; one that is left out is empty."""
-    outputs: tuple[str, ...] = ()
-    bodies: tuple[NestedGraph, ...] = ()
-
-
-class NestedGraph(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A graph inside an operator: a branch of an If, the body of a Loop or Scan."""
-
-    name: str
-    """The attribute that holds it, such as ``then_branch``; empty for the ONNX nodes that one
-    operator of the dataflow graph stands for."""
-    inputs: tuple[str, ...] = ()
-    outputs: tuple[str, ...] = ()
-    nodes: tuple[NestedNode, ...] = ()
-    left_out: int = 0
-    """Nodes behind these that are not listed, because there are too many."""
-
-
 class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a candidate was compiled to, or what a node holds: its weights, its nested graphs."""
+    """What a candidate was compiled to."""
 
     relax: str | None = None
     tir: str | None = None
     plan: tuple[dict[str, Any], ...] = ()
     """Steps of a library's plan, or kernels of TVM's: op, algorithm, layout, post_ops."""
-    weights: tuple[WeightStatistics, ...] = ()
-    graphs: tuple[NestedGraph, ...] = ()
     reason: str | None = None
     """Why a part is missing."""
 

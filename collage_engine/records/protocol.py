@@ -26,7 +26,6 @@ from collage_engine.records.answers import (
     SearchAnswer,
 )
 from collage_engine.records.answers import NoCandidate as NoCandidate
-from collage_engine.records.answers import WeightStatistics as WeightStatistics
 from collage_engine.records.candidate import Candidate, CandidateRecord, Cost
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
@@ -366,11 +365,10 @@ class MeasureNow(ModelRequest[CandidatesAnswer, CandidatesAnswer], frozen=True, 
 
 
 class InsideQuery(ModelRequest[InsideAnswer, InsideAnswer], frozen=True, kw_only=True):
-    """``inside.get``: what is in a candidate: Relax, TIR, source, plan; or a node's weights."""
+    """``inside.get``: what is in a candidate: Relax, TIR, plan."""
 
     method = "inside.get"
-    candidate: str | None = None
-    node: int | None = None
+    candidate: str
 
 
 class RunEdit(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):

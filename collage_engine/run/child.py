@@ -181,7 +181,8 @@ def _measure(job: Job[p.MeasureNow], control: RunControl) -> p.CandidatesAnswer:
 def _inspect(job: Job[p.InsideQuery], control: RunControl) -> InsideAnswer:
     from collage_engine.run.inspect_candidate import inspect_candidate
 
-    return inspect_candidate(_of(job), candidate=job.candidate, node=job.request.node)
+    assert job.candidate is not None
+    return inspect_candidate(_of(job), job.candidate)
 
 
 def _export(job: Job[p.ExportArtifact], control: RunControl) -> p.Exported:

@@ -485,10 +485,8 @@ class Engine:
         return answer
 
     def inside_get(self, opened: OpenDocument, request: p.InsideQuery) -> InsideAnswer:
-        """Show what a candidate was compiled to, or the weights of a node."""
-        if request.node is not None:
-            opened.check_operator(request.node)
-        candidate = opened.candidate(request.candidate) if request.candidate is not None else None
+        """Show what a candidate was compiled to."""
+        candidate = opened.candidate(request.candidate)
         return self._side_job(replace(opened.job(request), candidate=candidate))
 
     def export_artifact(self, opened: OpenDocument, request: p.ExportArtifact) -> p.Exported:

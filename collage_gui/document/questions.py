@@ -52,8 +52,8 @@ class Questions(QObject):
         """Ask nothing any more: the document closes."""
         self._timer.stop()
 
-    def ask_inside(self, candidate: str | None, node: int | None) -> None:
-        """Ask what is in a candidate, and about the weights of a node."""
+    def ask_inside(self, candidate: str) -> None:
+        """Ask what is in a candidate."""
         self.inside = None
 
         def arrived(answer: InsideAnswer) -> None:
@@ -64,9 +64,7 @@ class Questions(QObject):
             self.inside = InsideAnswer(reason=reason)
             self.inside_changed.emit()
 
-        params = protocol.InsideQuery(
-            document=self._requests.handle, candidate=candidate, node=node
-        )
+        params = protocol.InsideQuery(document=self._requests.handle, candidate=candidate)
         self._requests.send(params, arrived, failed, topic="inside")
 
     def _explain(self) -> None:

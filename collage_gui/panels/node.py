@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import Any
 
@@ -23,7 +23,7 @@ from PySide6.QtWidgets import (
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.palette import toolchain_look
-from collage_engine.records.answers import ExplainAnswer, NestedGraph, NoCandidate
+from collage_engine.records.answers import ExplainAnswer, NoCandidate
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition
 from collage_engine.support.text import counted
@@ -31,7 +31,6 @@ from collage_engine.wording.amounts import (
     bytes_text,
     node_shapes,
     short_operator,
-    significant,
     time_text,
 )
 from collage_engine.wording.titles import toolchain_title
@@ -41,9 +40,6 @@ from collage_gui.panels.tables import allow_copying
 from collage_gui.theme import Theme
 from collage_gui.widgets import lay_out, named, plain_tip, text_label
 
-COLUMNS = "▁▂▃▄▅▆▇█"
-"""Letters for the heights of a histogram's columns."""
-
 
 class AttributesPage(QWidget):
     """A tree of what is known of the selected node."""
@@ -52,19 +48,18 @@ class AttributesPage(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("attributesPage")
-        self.note = text_label("Select a node to see its attributes and weights.", "quiet")
+        self.note = text_label("Select a node to see its attributes.", "quiet")
         self.note.setContentsMargins(10, 8, 10, 4)
-        self.tree = named(QTreeWidget(), "attributesTree", "Attributes, types and weights")
+        self.tree = named(QTreeWidget(), "attributesTree", "Attributes and types")
         self.tree.setHeaderLabels(["Attribute", "Value"])
         self.tree.itemActivated.connect(self._activated)
         allow_copying(self.tree)
         lay_out(QVBoxLayout(self), self.note, (self.tree, 1), edge=0, gap=0)
         document.selection.changed.connect(self.refresh)
-        document.questions.inside_changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is inside the selected node, as far as the engine has answered."""
+        """Show what is known of the selected node."""
         self.tree.clear()
         document = self.document
         graph = document.operators
@@ -94,19 +89,6 @@ class AttributesPage(QWidget):
             ("Consumers", graph.consumers(primary)),
         ):
             self._add(title, *((graph.title(n), graph.name(n), n) for n in near))
-        weights = document.questions.inside.weights if document.questions.inside is not None else ()
-        for weight in weights:
-            spread = f"{significant(weight.mean)} ± {significant(weight.deviation)}"
-            self._add(
-                f"Weight {weight.name}",
-                ("shape", "×".join(map(str, weight.shape)) + f" {weight.dtype}"),
-                ("range", f"{significant(weight.minimum)} … {significant(weight.maximum)}"),
-                ("mean ± deviation", spread),
-                ("zeros", f"{weight.zeros * 100:.1f} %"),
-                ("histogram", _columns(weight.histogram)),
-            )
-        for nested in document.questions.inside.graphs if document.questions.inside else ():
-            self._add_graph(self.tree.invisibleRootItem(), nested)
         self.tree.resizeColumnToContents(0)
 
     def _add(self, title: str, *rows: tuple[Any, ...]) -> None:
@@ -121,40 +103,10 @@ class AttributesPage(QWidget):
             item.setData(0, Qt.ItemDataRole.UserRole, operator[0] if operator else None)
         top.setExpanded(True)
 
-    def _add_graph(self, parent: QTreeWidgetItem, graph: NestedGraph) -> None:
-        """Show a branch or a body as a tree, with what its own operators hold inside them."""
-        top = QTreeWidgetItem(
-            [graph.name or "ONNX nodes that run together", _flow(graph.inputs, graph.outputs)]
-        )
-        parent.addChild(top)
-        for node in graph.nodes:
-            item = QTreeWidgetItem(
-                [" ".join(filter(None, (node.type, node.name))), _flow(node.inputs, node.outputs)]
-            )
-            item.setToolTip(1, plain_tip(item.text(1)))
-            top.addChild(item)
-            for body in node.bodies:
-                self._add_graph(item, body)
-        if graph.left_out:
-            nodes = counted(graph.left_out, "node")
-            top.addChild(QTreeWidgetItem(["", f"{nodes} more, which are not listed"]))
-        top.setExpanded(True)
-
     def _activated(self, item: QTreeWidgetItem) -> None:
         operator = item.data(0, Qt.ItemDataRole.UserRole)
         if operator is not None:
             self.document.selection.select([operator], operator)
-
-
-def _columns(counts: Sequence[int]) -> str:
-    """Return a histogram as one letter a bin, from the least value to the largest."""
-    most = max(counts, default=0)
-    return "".join(COLUMNS[count * (len(COLUMNS) - 1) // most] for count in counts) if most else ""
-
-
-def _flow(inputs: Sequence[str], outputs: Sequence[str]) -> str:
-    """Return ``a, b → c``: the values that are read and made; one left out is a dash."""
-    return " → ".join(", ".join(name or "–" for name in names) for names in (inputs, outputs))
 
 
 class NodePanel(QWidget):
@@ -168,7 +120,7 @@ class NodePanel(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("nodePanel")
-        self._asked: tuple[str | None, int | None] | None = None
+        self._asked: str | None = None
         self.why = WhyPanel(document, theme)
         self.candidates = CandidatesPanel(document, theme, actions)
         self.attributes = AttributesPage(document)
@@ -200,13 +152,11 @@ class NodePanel(QWidget):
         if candidate is None:
             partition = document.placement.partition_of(primary)
             candidate = partition.candidate if partition else None
-        wanted = candidate, primary
-        seen = self.attributes.isVisible() or self.code.isVisible()
-        if not seen or wanted in (self._asked, (None, None)):
+        if candidate is None or candidate == self._asked or not self.code.isVisible():
             return
-        self._asked = wanted
+        self._asked = candidate
         if document.handle:
-            document.questions.ask_inside(*wanted)
+            document.questions.ask_inside(candidate)
 
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
@@ -368,7 +318,7 @@ class CodePage(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("codePage")
-        self.note = text_label("Select a node or a candidate to see its code.", "quiet")
+        self.note = text_label("Select a candidate or a placed node to see its code.", "quiet")
         self.choice = named(QComboBox(), "codeChoice", "What is shown")
         self.choice.currentTextChanged.connect(self._show)
         self.text = named(QPlainTextEdit(readOnly=True), "codeText", "Code")

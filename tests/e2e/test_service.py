@@ -109,11 +109,8 @@ def test_a_run_over_the_wire(client):
     assert any(c["cost"]["state"] == "measured" for c in fresh["candidates"])
     with pytest.raises(RuntimeError, match="cannot be one partition"):
         client.call("measure.now", document=handle, nodes=[0, 3])
-    inside = client.call(
-        "inside.get", document=handle, candidate=fresh["candidates"][0]["id"], node=0
-    )
+    inside = client.call("inside.get", document=handle, candidate=fresh["candidates"][0]["id"])
     assert "conv2d" in inside["relax"]
-    assert inside["weights"][0]["shape"] == [8, 1, 5, 5]
 
 
 def test_a_cancel_is_answered_at_once_and_keeps_what_was_measured(client, tmp_path):

@@ -154,7 +154,7 @@ def inside(model: ImportedModel, toolchain: str, operators: Any) -> InsideAnswer
     instance = registry.get(toolchain).instances(Target.cpu(threads=1), "float32")[0]
     candidate = candidate_on(instance, operators)
     opened = cast(OpenModel, SimpleNamespace(model=model))
-    return inspect_candidate(opened, candidate=candidate, node=None)
+    return inspect_candidate(opened, candidate)
 
 
 def test_tvm_shows_its_kernels_and_their_code(mnist: ImportedModel) -> None:

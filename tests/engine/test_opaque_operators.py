@@ -14,7 +14,6 @@ from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import Target
-from collage_engine.run.inspect_candidate import nested_graphs
 from collage_engine.support.errors import ModelError
 from collage_engine.toolchains import registry
 from tests import zoo
@@ -47,9 +46,6 @@ def test_they_keep_their_places_and_their_nodes(name: str) -> None:
         node = model.graph.nodes[index]
         if node.op.startswith("onnx:"):
             assert node.kind == "opaque" and len(node.onnx_nodes) == 1
-            operator = model.opaque_operator(index)
-            assert operator is not None
-            assert [n.op_type for n in operator.nodes] == [node.op.split(":")[1].split(".")[-1]]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -93,28 +89,6 @@ def test_who_cannot_run_them_says_so(name: str) -> None:
             instance = found.instances(Target.cpu(1), "float32")[0]
             reason = found.supports(model.graph, index, instance)
             assert reason is not None and op.split(":")[1] in reason
-
-
-def test_branches_and_bodies_are_shown_as_nested_graphs() -> None:
-    _, model = opened("control_flow")
-    inside = {op: nested_graphs(model, number) for number, op in enumerate(names(model))}
-    then, otherwise = inside["onnx:If"]
-    assert {then.name, otherwise.name} == {"then_branch", "else_branch"}
-    assert {node.type for graph in (then, otherwise) for node in graph.nodes} == {"Relu", "Neg"}
-    (body,) = inside["onnx:Loop"]
-    assert body.name == "body" and len(body.inputs) == 3
-    assert [node.type for node in body.nodes] == ["Mul", "Add", "Identity"]
-    assert body.nodes[0].outputs == body.nodes[1].inputs[:1]
-    assert inside["matmul"] == inside["onnx:Det"] == ()
-
-
-def test_onnx_nodes_that_must_run_together_are_shown_as_one_graph() -> None:
-    model = import_onnx(zoo.build("detector"), "detector.onnx", evaluate=evaluate)
-    several = [op for op in names(model) if "+" in op]
-    assert several
-    (graph,) = nested_graphs(model, names(model).index(several[0]))
-    assert graph.name == "" and len(graph.nodes) > 1
-    assert several[0].removeprefix("onnx:").startswith(graph.nodes[0].type)
 
 
 def reversed_sequence(time_axis: int, opset: int) -> dict[str, object]:

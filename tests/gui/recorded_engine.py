@@ -316,10 +316,7 @@ class RecordedChild:
         )
 
     def InsideQuery(self, job: Job[p.InsideQuery], *_: Any) -> InsideAnswer:
-        known = recorded_inside()
-        if job.request.candidate is not None:
-            return known["candidate"]
-        return known["loop" if job.request.node == 2 else "node"]
+        return recorded_inside()
 
     def ExportArtifact(self, job: Job[p.ExportArtifact], *_: Any) -> p.Exported:
         Path(job.out or "").mkdir(parents=True)

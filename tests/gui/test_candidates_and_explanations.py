@@ -134,22 +134,6 @@ def show_node_page(page, wanted) -> None:
     page.panels.node.tabs.setCurrentWidget(wanted)
 
 
-def test_the_body_of_a_loop_is_a_tree_inside_its_node(opened) -> None:
-    d, page = opened
-    show_node_page(page, page.panels.node.attributes)
-    page.document.selection.select([2])
-    d.until(lambda: page.document.questions.inside is not None)
-    tree = page.panels.node.attributes.tree
-    body = tree.topLevelItem(tree.topLevelItemCount() - 1)
-    assert (body.text(0), body.text(1)) == ("body", "turn, go, state → on, next")
-    inside = [(body.child(at).text(0), body.child(at).text(1)) for at in range(body.childCount())]
-    assert inside[0][0] == "Mul" and inside[2] == ("Identity", "go → on")
-    page.document.selection.select([0])
-    d.until(lambda: page.document.questions.inside is not None)
-    names = [tree.topLevelItem(at).text(0) for at in range(tree.topLevelItemCount())]
-    assert "body" not in names
-
-
 def test_inside_a_partition_are_relax_tensorir_and_the_plan(placed) -> None:
     d, page = placed
     show_node_page(page, page.panels.node.code)

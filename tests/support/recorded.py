@@ -44,9 +44,9 @@ def recorded(name: str) -> Document:
 
 
 @cache
-def recorded_inside() -> dict[str, InsideAnswer]:
-    """Return what is inside a candidate of ``small``, its first node, and a node with a loop."""
-    return msgspec.json.decode(INSIDE.read_bytes(), type=dict[str, InsideAnswer])
+def recorded_inside() -> InsideAnswer:
+    """Return what is inside a candidate of ``small``."""
+    return msgspec.json.decode(INSIDE.read_bytes(), type=InsideAnswer)
 
 
 @cache
