@@ -172,9 +172,6 @@ class Rounding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What rounding each product does, in the model's order; empty: nothing was emulated."""
     ranked_for: str = ""
     """The toolchain whose order the products' ranks are; empty: they have none."""
-    emulated_error: Figure | None = None
-    """Largest relative error of an output with all products rounded, emulated; None: it is not
-    finite, or nothing was emulated."""
     tried: tuple[RoundingTrial, ...] = ()
     """Whole models with all products rounded, then with a part of them, in the order of builds."""
 

@@ -194,21 +194,14 @@ class _Choosing:
     """
 
     def __init__(self, state: RunState, emulation: RoundingEmulation, control: RunControl) -> None:
-        self._model, catalog = state.task.open_model.model, state.catalog
-        self._catalog, self._race, self._inputs = catalog, state.race, state.inputs
-        self._samples, self._control = state.samples, control
-        self._emulation = emulation
-        self._instances = _reduced(catalog)
-        able = [
-            instance
-            for instance in self._instances.values()
-            if about(instance.toolchain).mixes_precision
-        ]
-        self._able = sorted(able, key=lambda one: catalog.source(one.id).lowers_to_tir)
-        work = work_of_operators(self._inputs.graph)
+        self._state, self._model = state, state.task.open_model.model
+        self._race, self._samples = state.race, state.samples
+        self._emulation, self._control = emulation, control
+        self._instances = _reduced(state.catalog)
+        able = [one for one in self._instances.values() if about(one.toolchain).mixes_precision]
+        self._able = sorted(able, key=lambda one: state.catalog.source(one.id).lowers_to_tir)
+        work = work_of_operators(state.inputs.graph)
         self._operations = {p.number: work[p.number].operations for p in emulation.products}
-        self._of_all = math.inf
-        """The emulated error with all products rounded, over what outputs are allowed."""
         self._alone: dict[OperatorNumber, float] | None = None
         self._errors: dict[Products, float] = {}
         self._first: dict[Key, ProductChoice] = {}
@@ -224,9 +217,8 @@ class _Choosing:
         """
         everything = frozenset(self._operations)
         of_all = [self._share(sample, everything) for sample in self._samples.all]
-        self._of_all = max(of_all)
-        if self._of_all > BOUND:
-            worst = self._samples.all[of_all.index(self._of_all)]
+        if max(of_all) > BOUND:
+            worst = self._samples.all[of_all.index(max(of_all))]
             self._alone = self._single_errors(worst, seconds)
         for key, instance in self._instances.items():
             self._first[key] = self._chosen(instance, BOUND)
@@ -260,16 +252,13 @@ class _Choosing:
     def _share(self, sample: Sample, products: Products) -> float:
         """Return the largest error of any output on one sample, over what it is allowed."""
         self._control.check()
-        names = [name for name, _ in self._model.outputs]
+        names, most = [name for name, _ in self._model.outputs], self._samples.tolerance
         truth = [sample.truth[name] for name in names]
         shares = [0.0]
-        for name, error in zip(
-            names, self._emulation.errors(products, sample.inputs, truth), strict=True
-        ):
+        errors = self._emulation.errors(products, sample.inputs, truth)
+        for name, error in zip(names, errors, strict=True):
             if name not in sample.unchecked:
-                allowed = min(
-                    self._samples.tolerance, sample.bounds.get(name, self._samples.tolerance)
-                )
+                allowed = min(most, sample.bounds.get(name, most))
                 shares.append(0.0 if error == 0 else error / allowed if allowed else math.inf)
         return max(shares)
 
@@ -310,7 +299,7 @@ class _Choosing:
         """
         tolerance = self._samples.tolerance
         made = self._whole_model(instance, choice)
-        contender = with_eligibility(self._inputs, Contender(cover=(made,)))
+        contender = with_eligibility(self._state.inputs, Contender(cover=(made,)))
         trial = self._race.try_cover(contender, ends_at=ends_at)
         if not trial.reached:
             self.unreached.append(contender)
@@ -347,7 +336,7 @@ class _Choosing:
         if len(choice.products) == len(choice.order):
             kept = []  # nothing that matters is left out: it is the whole model in this precision
         made = make_candidate(graph, keep_float32(instance, kept), everything, rule="precision")
-        return with_keys(self._model, self._catalog.keys, [made])[0]
+        return with_keys(self._model, self._state.catalog.keys, [made])[0]
 
     def rounding(self) -> Rounding:
         """Return what was found out, for documents.
@@ -362,7 +351,7 @@ class _Choosing:
         ranks = {number: rank for rank, number in enumerate(order)}
         rounded = frozenset().union(*self.allowed.values())
         alone = {} if self._alone is None else self._alone
-        products = (
+        products = tuple(
             RoundedProduct(
                 operator=number,
                 operations=operations,
@@ -373,9 +362,8 @@ class _Choosing:
             for number, operations in self._operations.items()
         )
         return Rounding(
-            products=tuple(products),
+            products=products,
             ranked_for="" if best is None else best.toolchain,
-            emulated_error=finite(self._of_all * self._samples.tolerance),
             tried=tuple(self._trials),
         )
 
