@@ -17,6 +17,7 @@ from collage_engine.records.format import (
 )
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion
+from collage_engine.search.check import conversions
 from collage_engine.search.problem import Problem
 
 
@@ -81,9 +82,9 @@ def format_transitions(
         launch_us: Microseconds of launching a kernel.
     """
     transitions = []
-    for number, conversions in wanted_conversions(graph, candidates).items():
+    for number, changes in wanted_conversions(graph, candidates).items():
         sums: dict[tuple[str, str], float] = {}
-        for kind, source, target in conversions:
+        for kind, source, target in changes:
             us = _conversion_us(constants, kind, source, target, launch_us)
             sums[source, target] = sums.get((source, target), 0.0) + us + launch_us
         transitions += [(number, *pair, us) for pair, us in sums.items() if not math.isnan(us)]
@@ -142,19 +143,7 @@ def conversions_of(problem: Problem, cover: Sequence[str]) -> tuple[Conversion, 
     parts = [chosen[name] for name in cover]
     if not any(part.takes or part.gives for part in parts):
         return ()
-    prices = {(node, have, want): us for node, have, want, us in problem.transitions.formats}
-    owner = {node: part for part in parts for node in part.nodes}
-    crossings: dict[tuple[int, str], None] = {}
-    for node in problem.nodes:
-        for source in node.inputs:
-            if owner[source] is not owner[node.id]:
-                crossings[source, owner[node.id].takes.get(source, PLAIN)] = None
-    for node_id in problem.outputs:
-        crossings[node_id, PLAIN] = None
-    conversions = []
-    for source, want in sorted(crossings):
-        have = owner[source].gives.get(source, PLAIN)
-        if have != want:
-            us = prices.get((source, have, want))
-            conversions.append(Conversion(node=source, source=have, target=want, us=us))
-    return tuple(conversions)
+    return tuple(
+        Conversion(node=node, source=have, target=want, us=us)
+        for (node, have, want), us in conversions(problem, parts).items()
+    )

@@ -17,7 +17,6 @@ from collage_engine.planning.document_search import (
 )
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.measured_placements import problem_parts
-from collage_engine.planning.search_problem import device_words
 from collage_engine.records.answers import (
     Alternative,
     AlternativeStatus,
@@ -249,7 +248,6 @@ class _Explanation:
             yield from self._time(self._shown)
         if self._chosen is not None:
             yield from self._calls(self._records[str(self._chosen.id)])
-        yield from device_words(self._problem, self._cover, self._node)
         if self._chosen is not None:
             yield from self._converted(set(self._chosen.nodes))
         losses = "" if self._shown is None else nan_losses_text(self._shown, self._toolchain)

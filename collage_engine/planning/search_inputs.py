@@ -124,7 +124,7 @@ class SearchInputs:
                 ``candidates`` have no cost.
         """
         parts = {c.id: self.by_id.get(c.id, c) for c in cover}
-        # Why a partition is on its device is seen from what could run elsewhere.
+        # Where some run on a device, those on the host hand values over by copies alone.
         several_devices = len({c.device for c in self.candidates}) > 1
         among = {**self.by_id, **parts} if several_devices else parts
         problem = self.problem_of(list(among.values()), self.costs)

@@ -4,8 +4,7 @@ The room imports records, sessions and the search only, so that the process that
 can search again after a pin without TVM and without the child that runs the pipeline.
 
 Transitions from one partition to the next become pair costs. Where a run has several devices, pins
-rule candidates out and the search chooses, with copies as transitions; why a partition is on its
-device is read off the problem afterwards.
+rule candidates out and the search chooses, with copies as transitions.
 """
 
 from __future__ import annotations
@@ -25,9 +24,7 @@ from collage_engine.records.placement import Placement, partition_of
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.search.problem import (
-    HOST,
     Answer,
-    CandidateId,
     Problem,
     ProblemCandidate,
     ProblemNode,
@@ -219,28 +216,3 @@ def transitions(
         for a, b in itertools.product(able, able)
         if (a.toolchain, b.toolchain) in us
     )
-
-
-def device_words(problem: Problem, cover: Sequence[CandidateId], node: int) -> list[str]:
-    """Return ``It is on cpu: nothing on another device takes it.``; no sentence for one device."""
-    chosen = {str(name) for name in cover}
-    holder = next((c for c in problem.candidates if str(c.id) in chosen and node in c.nodes), None)
-    devices = {c.device or HOST for c in problem.candidates}
-    if holder is None or len(devices) < 2:
-        return []
-    device = holder.device or HOST
-    elsewhere = {
-        node
-        for candidate in problem.candidates
-        if candidate.state != "invalid" and (candidate.device or HOST) != device
-        for node in candidate.nodes
-    }
-    if any(pin.device is not None and node in pin.nodes for pin in problem.pins):
-        reason = "it is pinned there"
-    elif device == max(devices - {HOST}):
-        reason = "it is the default device, and nothing asks for another"
-    elif node in elsewhere:
-        reason = "it costs least there, copies included"
-    else:
-        reason = "nothing on another device takes it"
-    return [f"It is on {device}: {reason}."]

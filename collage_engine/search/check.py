@@ -82,6 +82,23 @@ def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | N
     return None
 
 
+def conversions(
+    problem: Problem, chosen: Sequence[ProblemCandidate]
+) -> dict[tuple[int, str, str], float | None]:
+    """Return the conversions that the candidates of a cover need, by node and both formats.
+
+    The value is what one costs in microseconds; None: it cannot be done.
+    """
+    owner = {node: candidate for candidate in chosen for node in candidate.nodes}
+    convert = {(node, have, want): us for node, have, want, us in problem.transitions.formats}
+    needed = {(output, PLAIN) for output in problem.outputs}
+    for node in problem.nodes:
+        taker = owner[node.id]
+        needed |= {(i, taker.takes.get(i, PLAIN)) for i in node.inputs if owner[i] is not taker}
+    changes = ((value, owner[value].gives.get(value, PLAIN), want) for value, want in needed)
+    return {change: convert.get(change) for change in sorted(changes) if change[1] != change[2]}
+
+
 def _cost(
     problem: Problem, chosen: Sequence[ProblemCandidate], owner: dict[int, int]
 ) -> float | str:
@@ -90,29 +107,15 @@ def _cost(
     amounts = [c.cost_us for c in chosen if c.cost_us is not None]
     amounts += [transitions.launch_us] * len(chosen)
     handover = {(a, b): us for a, b, us in transitions.pairs}
-    convert = {(node, have, want): us for node, have, want, us in transitions.formats}
-    crossings: set[tuple[int, str, str]] = set()
-    conversions: set[tuple[int, str, str]] = set()
-    for node in problem.nodes:
-        target = owner[node.id]
-        for producer in node.inputs:
-            source = owner[producer]
-            if source == target:
-                continue
-            one, other = chosen[source], chosen[target]
-            crossings.add((producer, one.toolchain, other.toolchain))
-            have, want = one.gives.get(producer, PLAIN), other.takes.get(producer, PLAIN)
-            if have != want:
-                conversions.add((producer, have, want))
-    for output in problem.outputs:
-        have = chosen[owner[output]].gives.get(output, PLAIN)
-        if have != PLAIN:
-            conversions.add((output, have, PLAIN))
+    crossings = {
+        (producer, chosen[owner[producer]].toolchain, chosen[owner[node.id]].toolchain)
+        for node in problem.nodes
+        for producer in node.inputs
+        if owner[producer] != owner[node.id]
+    }
     amounts += [handover.get((a, b), 0.0) for _, a, b in crossings]
-    for conversion in conversions:
-        us = convert.get(conversion)
+    for (node_id, have, want), us in conversions(problem, chosen).items():
         if us is None:
-            node_id, have, want = conversion
             return f"the value of node {node_id} cannot be converted from {have} to {want}"
         amounts.append(us)
     return math.fsum(amounts)

@@ -20,13 +20,11 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.rules import CandidateSource
 from collage_engine.planning.search_problem import (
     broken_pins,
-    device_words,
-    make_problem,
     pin_verdicts,
     problem_candidate,
     problem_pin,
 )
-from collage_engine.records.candidate import CandidateRecord, Cost, CostTable, table_of
+from collage_engine.records.candidate import CandidateRecord, Cost, CostTable
 from collage_engine.records.format import (
     HOST,
     PLAIN,
@@ -103,24 +101,16 @@ def test_cheap_copies_send_a_partition_to_the_host_and_dear_ones_do_not() -> Non
         (0, PLAIN, HOST, 1.0),
         (1, HOST, PLAIN, 1.0),
     ]
-    problem = make_problem(graph.record, records, table_of(records), (), costs(1.0), SETTINGS)
-    assert device_words(problem, answer.cover, 1) == [
-        "It is on cpu: it costs least there, copies included."
-    ]
     placement, answer = placed(graph, records, costs(2.5))
     assert {p.device for p in placement.partitions} == {"cuda:0"} and not placement.conversions
     assert answer.cost_us == pytest.approx(7.0)
 
 
-def test_what_only_the_host_takes_is_there_whatever_copies_cost_and_says_so() -> None:
+def test_what_only_the_host_takes_is_there_whatever_copies_cost() -> None:
     graph, records = three(middle_on_device=False)
     placement, answer = placed(graph, records, costs(50.0))
     assert [p.device for p in placement.partitions] == ["cuda:0", "cpu", "cuda:0"]
     assert answer.cost_us == pytest.approx(103.0)
-    problem = make_problem(graph.record, records, table_of(records), (), costs(50.0), SETTINGS)
-    assert device_words(problem, answer.cover, 1) == [
-        "It is on cpu: nothing on another device takes it."
-    ]
     unknown, answer = placed(graph, records, {})
     assert unknown is None and answer.infeasible  # a copy whose cost is not known cannot be chosen
 
@@ -140,9 +130,7 @@ def test_device_pins_are_honoured_at_a_price(device: str, price: float) -> None:
     pin = Pin(kind="device", nodes=(0,), device=device)
     placement, answer = placed(graph, records, costs(2.0), pin)
     first = placement.partitions[0]
-    problem = make_problem(graph.record, records, table_of(records), [pin], costs(2.0), SETTINGS)
     assert first.device == device
-    assert device_words(problem, answer.cover, 0) == [f"It is on {device}: it is pinned there."]
     (verdict,) = pin_verdicts([pin], answer)
     assert verdict.state == "honoured" and verdict.price_us is not None
     # On the host the first operator draws the second along: one copy there, one back.
