@@ -6,6 +6,7 @@ placements with the times of the race, and how much memory the winner takes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -169,8 +170,7 @@ def run_document(
     task, control, inputs, samples = state.task, state.control, state.inputs, state.samples
     race_result = confirmed.race_result
     settings, winner = inputs.settings, race_result.winner
-    record = task.open_model.model.record
-    memory = memory_use(winner, record.weights_bytes, artifact, control.peak_memory())
+    memory = _memory_use(state, winner, artifact)
     profiled = with_profiled_costs(inputs, race_result)
     costs = {c.id: profiled.costs.cost(c.id) for c in inputs.candidates}
     unmeasured, bound_us = _unmeasured(inputs, race_result, control), answer.lower_bound_us
@@ -209,13 +209,7 @@ def run_document(
             *busy_warnings([task.machine_before, machine_after]),
         ],
         limits=[*answer.limit_verdicts, *memory_verdict(settings, race_result)],
-        accuracy=accuracy_of(
-            settings,
-            samples.run_tolerance.value,
-            len(samples.all),
-            rounding,
-            race_result,
-        ),
+        accuracy=_accuracy(state, rounding, race_result),
         costs={name: cost for name, cost in costs.items() if cost.state != "unknown"},
         rivals=runners_up(inputs, race_result),
         tuning=tuning,
@@ -298,42 +292,34 @@ def tied_with_winner(race_result: RaceResult) -> list[str]:
     return [name for name in dict.fromkeys(race_result.tied) if name not in ours]
 
 
-def memory_use(
-    outcome: ContenderResult,
-    weights_bytes: int,
-    artifact: str | None,
-    place_peak_bytes: int | None = None,
-) -> MemoryUse:
-    """Return the memory that a placement's process took, and the sizes of its files.
+def _memory_use(state: RunState, outcome: ContenderResult, artifact: str | None) -> MemoryUse:
+    """Return the memory that a placement's process and the run took, and the sizes of its files.
 
     Args:
+        state: What the run knows.
         outcome: The placement, as it took part in the race.
-        weights_bytes: Size of the model's own weights.
         artifact: The folder it was exported to; None: it was not.
-        place_peak_bytes: The largest memory of the whole run; None: nobody watched it.
     """
-    built = outcome.built
-    stored: dict[str, int] = {}
-    if built is not None:
-        for part, size in zip(built.parts, built.part_weights, strict=False):
-            name = part.instance.toolchain
-            stored[name] = stored.get(name, 0) + size
-    return MemoryUse(
+    use = MemoryUse(
         seen=outcome.memory or MemorySeen(),
-        weights_bytes=weights_bytes,
-        stored=stored,
-        repeated_bytes=built.repeated_bytes if built is not None else 0,
-        artifact_bytes=None if artifact is None else _folder_bytes(Path(artifact)),
-        library_bytes=sum(Path(library.file).stat().st_size for library in built.libraries)
-        if built is not None
-        else 0,
-        place_peak_bytes=place_peak_bytes,
+        weights_bytes=state.task.open_model.model.record.weights_bytes,
+        artifact_bytes=None
+        if artifact is None
+        else sum(path.stat().st_size for path in Path(artifact).rglob("*") if path.is_file()),
+        place_peak_bytes=state.control.peak_memory(),
     )
-
-
-def _folder_bytes(folder: Path) -> int:
-    """Return the bytes of all files in a folder and below it."""
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    built = outcome.built
+    if built is None:
+        return use
+    stored: Counter[str] = Counter()
+    for part, size in zip(built.parts, built.part_weights, strict=False):
+        stored[part.instance.toolchain] += size
+    return msgspec.structs.replace(
+        use,
+        stored=dict(stored),
+        repeated_bytes=built.repeated_bytes,
+        library_bytes=sum(Path(library.file).stat().st_size for library in built.libraries),
+    )
 
 
 def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[LimitVerdict]:
@@ -349,49 +335,38 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
     most = settings.max_memory_bytes
     if not most:
         return []
-    winner = race_result.winner
-    barred = [
-        result.measured_us
-        for result in race_result.results
-        if result.over_memory and result.measured_us is not None
-    ]
-    price = None
+    winner, price = race_result.winner, None
     if winner.measured_us is not None:
-        price = max(0.0, winner.measured_us - min(barred, default=winner.measured_us))
+        us = [winner.measured_us]
+        us += [
+            one.measured_us for one in race_result.results if one.over_memory and one.measured_us
+        ]
+        price = winner.measured_us - min(us)
     taken = winner.memory.running_bytes if winner.memory is not None else None
-    text = f"at most {most / 1e6:.4g} MB of memory while running"
     with_price = "" if price is None else f", price {time_text(price)}"
-    reason = None if taken is None else f"with {taken / 1e6:.4g} MB{with_price}"
     return [
         LimitVerdict(
             constraint="max_memory",
-            text=text,
+            text=f"at most {most / 1e6:.4g} MB of memory while running",
             state="pending" if taken is None else "honoured",
             price_us=price,
-            reason=reason,
+            reason=None if taken is None else f"with {taken / 1e6:.4g} MB{with_price}",
         )
     ]
 
 
-def accuracy_of(
-    settings: RunSettings,
-    tolerance: float,
-    samples: int,
-    rounding: Rounding,
-    race_result: RaceResult,
-) -> Accuracy | None:
+def _accuracy(state: RunState, rounding: Rounding, race_result: RaceResult) -> Accuracy | None:
     """Return the record of what the run promised on accuracy, and how it was kept.
 
     Args:
-        settings: The run's settings.
-        tolerance: The bound on ``max|y-r| / max|r|`` of the outputs.
-        samples: On how many samples it was checked.
+        state: What the run knows.
         rounding: What was found out of rounding single products.
         race_result: The times and errors of the contenders.
 
     Returns:
         The record; None for a run that made no promise.
     """
+    settings, samples = state.inputs.settings, state.samples
     if not settings.promises_accuracy:
         return None
     full = [
@@ -402,14 +377,12 @@ def accuracy_of(
     best = min(full, key=lambda one: one.measured_us or 0.0, default=None)
     return Accuracy(
         precision=settings.precision,
-        tolerance=tolerance,
-        samples=samples,
+        tolerance=samples.tolerance,
+        samples=len(samples.all),
         max_rel_error=finite(race_result.winner.max_rel_error),
         float32_us=None if best is None else best.measured_us,
         float32_max_rel_error=None if best is None else finite(best.max_rel_error),
-        products=rounding.products,
-        ranked_for=rounding.ranked_for,
-        tried=rounding.tried,
+        **msgspec.structs.asdict(rounding),
     )
 
 

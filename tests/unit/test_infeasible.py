@@ -19,7 +19,7 @@ from collage_engine.records.candidate import Cost, CostTable, Refusal
 from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.enumerate import _check_that_a_cover_exists
+from collage_engine.run.stages.enumerate import _check_that_a_cover_exists, not_ready_in_words
 from collage_engine.run.stages.search import search_covers
 from collage_engine.search.problem import Answer, Infeasible
 from collage_engine.support.errors import InfeasibleError
@@ -158,5 +158,6 @@ def test_reasons_are_told_and_time_is_asked_for_where_it_could_help(costs, wrong
 def test_what_an_earlier_run_found_wrong_is_told_before_anything_is_measured() -> None:
     inputs = inputs_of(**ALL_WRONG)
     with pytest.raises(InfeasibleError) as caught:
-        _check_that_a_cover_exists(inputs, {"openvino": {}})
+        _check_that_a_cover_exists(inputs, {"openvino": {}}, [not_ready_in_words(["TVM"])])
     assert "wrong numbers in PRelu" in str(caught.value)
+    assert "; TVM is left out of this run" in str(caught.value) and caught.value.details

@@ -32,14 +32,12 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
 from collage_engine.run.stages import measure
 from collage_engine.run.stages.enumerate import (
-    add_missing_toolchains,
     named_toolchains,
-    not_ready_in_words,
     set_up_s,
 )
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.task import RunState, RunTask
-from collage_engine.support.errors import Cancelled, InfeasibleError, MeasureError
+from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
@@ -155,20 +153,6 @@ def test_toolchains_of_pins_and_own_placements_are_named() -> None:
 def test_small_budgets_wait_for_what_is_compiled_already() -> None:
     assert set_up_s(3.0) == set_up_s(25.0) == SHORTEST_RUN_S
     assert set_up_s(60.0) == pytest.approx(21.0) and set_up_s(600.0) > 120
-
-
-def test_a_model_without_a_placement_names_the_toolchains_that_are_left_out() -> None:
-    why = not_ready_in_words(["ONNX Runtime"])
-    with (
-        pytest.raises(
-            InfeasibleError, match="no toolchain takes it; ONNX Runtime is left"
-        ) as error,
-        add_missing_toolchains([why]),
-    ):
-        raise InfeasibleError("no toolchain takes it", {"operators": [0]})
-    assert error.value.details == {"operators": [0]}
-    with pytest.raises(InfeasibleError, match=r"takes it$"), add_missing_toolchains([]):
-        raise InfeasibleError("no toolchain takes it")
 
 
 ENDED = "the model could not be opened for measuring: killed by SIGKILL"

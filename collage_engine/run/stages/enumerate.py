@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from collage_engine.candidates.catalog import CandidateCatalog, Probing, runtime_facts
 from collage_engine.candidates.host_candidates import pinned_to_host
@@ -86,8 +85,7 @@ def enumerate_candidates(
             check_placements(model.graph.record, model.record.folded, settings, names)
             inputs = _search_inputs(task, catalog)
             try:
-                with add_missing_toolchains([*late, *out]):
-                    _check_that_a_cover_exists(inputs, catalog.without_candidates)
+                _check_that_a_cover_exists(inputs, catalog.without_candidates, [*late, *out])
             except InfeasibleError:
                 if not missed:
                     raise
@@ -159,26 +157,24 @@ def not_ready_in_words(titles: Sequence[str]) -> str:
     )
 
 
-@contextlib.contextmanager
-def add_missing_toolchains(sentences: Sequence[str]) -> Iterator[None]:
-    """Add to the sentence of a model without a placement which toolchains the run does without."""
-    try:
-        yield
-    except InfeasibleError as error:
-        if sentences:
-            error.args = ("; ".join([str(error), *sentences]), *error.args[1:])
-        raise
+def _check_that_a_cover_exists(
+    inputs: SearchInputs, without_candidates: WithoutCandidates, left_out: Sequence[str] = ()
+) -> None:
+    """Raise InfeasibleError if there is no cover even where every candidate is free of charge.
 
-
-def _check_that_a_cover_exists(inputs: SearchInputs, without_candidates: WithoutCandidates) -> None:
-    """Raise InfeasibleError if there is no cover even where every candidate is free of charge."""
+    Args:
+        inputs: The candidates, with the pins.
+        without_candidates: Why instances have no candidate for an operator.
+        left_out: Sentences on the toolchains that the run does without.
+    """
     free = inputs.at_equal_costs()
     smallest = free.problem_of(_smallest(free.candidates, inputs.pins), free.costs)
     if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return
     answer = solve(free.problem())
     if answer.infeasible is not None:
-        raise no_cover_error(inputs, answer, without_candidates)
+        error = no_cover_error(inputs, answer, without_candidates)
+        raise InfeasibleError("; ".join([str(error), *left_out]), error.details)
 
 
 def _smallest(candidates: Sequence[Candidate], pins: Sequence[Pin]) -> list[Candidate]:
