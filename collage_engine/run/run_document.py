@@ -337,11 +337,8 @@ def memory_verdict(settings: RunSettings, race_result: RaceResult) -> list[Limit
         return []
     winner, price = race_result.winner, None
     if winner.measured_us is not None:
-        us = [winner.measured_us]
-        us += [
-            one.measured_us for one in race_result.results if one.over_memory and one.measured_us
-        ]
-        price = winner.measured_us - min(us)
+        barred = (one.measured_us for one in race_result.results if one.over_memory)
+        price = winner.measured_us - min([winner.measured_us, *filter(None, barred)])
     taken = winner.memory.running_bytes if winner.memory is not None else None
     with_price = "" if price is None else f", price {time_text(price)}"
     return [
