@@ -78,8 +78,6 @@ class ArtifactContents:
     """Instances that are to run at once, for throughput."""
     unmeasured: str | None = None
     """Why the placement was not timed; None: it was."""
-    machine: str = ""
-    """The device on which the placement was timed, as a person reads it."""
 
 
 def check_target_folder(folder: Path) -> None:
@@ -260,7 +258,7 @@ def _manifest(
         "environment": built.environment,
         "streams": contents.streams if contents.objective == "throughput" else None,
         "objective": contents.objective,
-        "expected": {"machine": contents.machine, **_expected(contents)},
+        "expected": _expected(contents),
         "tolerance": contents.tolerance,
         "libraries": [
             _described(library) | {"needed": library.linked}

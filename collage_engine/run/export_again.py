@@ -74,7 +74,6 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         as_deployed=run.objective == settings.objective,
         streams=max(1, settings.streams),
         versions={s.name: s.version or "" for s in run.toolchains if s.available},
-        machine="" if run.winner == UNMEASURED else run.device,
         unmeasured=run.device.removeprefix("none: ") if run.winner == UNMEASURED else "",
     )
     with tempfile.TemporaryDirectory(dir=open_model.folder) as scratch:

@@ -108,9 +108,6 @@ class Engine:
         self._pipeline.close()
         self._side.close()
         self.closed = True
-        for opened in self._documents.values():
-            if opened.temporary:
-                opened.temporary.cleanup()
         self._scratch.close()
 
     def tell(self, document: str, event: Any) -> None:
@@ -157,28 +154,24 @@ class Engine:
 
     def model_open(self, request: p.ModelOpen) -> p.ModelAnswer:
         """Import a model; UsageError or ModelError says what is wrong with it."""
-        path, temporary = self._model_file(request)
-        wanted = msgspec.structs.replace(request, content=None)
-        opened = self._admit(self._imported(path, wanted), temporary)
+        path = self._model_file(request)
+        opened = self._admit(self._imported(path, msgspec.structs.replace(request, content=None)))
         return p.ModelAnswer(document=opened.handle, model=opened.document.model)
 
-    def _model_file(
-        self, request: p.ModelFileRequest[Any, Any]
-    ) -> tuple[Path, tempfile.TemporaryDirectory[str] | None]:
-        """Return a model's file, and the folder that goes with it where it came by value."""
+    def _model_file(self, request: p.ModelFileRequest[Any, Any]) -> Path:
+        """Return a model's file; one that came by value is kept as long as this engine."""
         if request.content is not None:
-            folder = self._scratch.path
-            temporary = tempfile.TemporaryDirectory(prefix="collage-model-", dir=folder)
-            path = Path(temporary.name) / file_name(request.name or "model.onnx")
+            name = file_name(request.name or "model.onnx")
+            path = Path(tempfile.mkdtemp(prefix="model-", dir=self._scratch.path), name)
             path.write_bytes(request.content)
-            return path, temporary
+            return path
         if not request.path:
             raise UsageError(f"{request.method} needs a path or the file's content")
         path = user_path(request.path)
         readable = str(path).encode("utf-8", "backslashreplace").decode()
         if readable != str(path):
             raise UsageError(f"the name of the model file is not UTF-8 text: {readable}")
-        return path, None
+        return path
 
     def _imported(self, path: Path, request: p.ModelOpen) -> Document:
         opened: Opened = self._side_job(
@@ -188,13 +181,9 @@ class Engine:
 
     def model_dimensions(self, request: p.ModelDimensions) -> OpenSizes:
         """Say which sizes of its inputs a model leaves open; nothing is imported."""
-        path, temporary = self._model_file(request)
-        try:
-            wanted = msgspec.structs.replace(request, content=None)
-            return self._side_job(Job(request=wanted, path=str(path.resolve())))
-        finally:
-            if temporary is not None:
-                temporary.cleanup()
+        path = self._model_file(request)
+        wanted = msgspec.structs.replace(request, content=None)
+        return self._side_job(Job(request=wanted, path=str(path.resolve())))
 
     def shapes_resolve(self, request: p.ShapesResolve) -> tuple[Shapes, ...]:
         """Say which sizes of inputs choices give; nothing is imported."""
@@ -210,13 +199,12 @@ class Engine:
         base = self.document(request.document) if request.document else None
         if not request.choices or len(request.choices) > MOST_SHAPES:
             raise UsageError(f"shapes.open needs 1 to {MOST_SHAPES} shapes")
-        temporary = None
         if base is not None:
             if any(member.running is not None for member in base.all_shapes):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             path = Path(base.document.model.path)
         elif request.model is not None:
-            path, temporary = self._model_file(request.model)
+            path = self._model_file(request.model)
         else:
             raise UsageError("shapes.open needs a model or a document")
         sizes = self.shapes_resolve(p.ShapesResolve(path=str(path), choices=request.choices))
@@ -236,7 +224,7 @@ class Engine:
                 except (ModelError, UsageError) as error:
                     sentence = f"{choice.text} does not fit the model: {error}"
                     raise type(error)(sentence) from error
-                opened = self._admit(document, base.temporary if base is not None else temporary)
+                opened = self._admit(document)
             opened.choice = choice
             members.append(opened)
         for member in members:
@@ -250,10 +238,8 @@ class Engine:
                 self._forget_document(member)
         return answers.shapes_list(members[0])
 
-    def _admit(
-        self, document: Document, temporary: tempfile.TemporaryDirectory[str] | None = None
-    ) -> OpenDocument:
-        opened = OpenDocument("d" + uuid.uuid4().hex[:8], document, temporary=temporary)
+    def _admit(self, document: Document) -> OpenDocument:
+        opened = OpenDocument("d" + uuid.uuid4().hex[:8], document)
         self._documents[opened.handle] = opened
         return opened
 
@@ -267,10 +253,6 @@ class Engine:
         self._documents.pop(opened.handle, None)
         if opened in opened.together:
             opened.together.remove(opened)
-        path = opened.document.model.path
-        others = (other.document.model.path for other in list(self._documents.values()))
-        if opened.temporary and path not in others:
-            opened.temporary.cleanup()
 
     def document(self, handle: str) -> OpenDocument:
         """Return the open document of this handle; UsageError where there is none."""

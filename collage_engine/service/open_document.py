@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -50,8 +49,6 @@ class OpenDocument:
     """Held for a search on what ``snapshot`` gave; never while holding ``lock``."""
     by_id: dict[str, int] = field(default_factory=dict)
     """Candidate id → place in the document's list."""
-    temporary: tempfile.TemporaryDirectory[str] | None = None
-    """Of a model that came by value: its file is there."""
     search: DocumentSearch | None = None
     """The last search: it answers until costs, pins or settings change."""
     prices: Mapping[str, Price] = field(default_factory=dict)

@@ -129,7 +129,7 @@ def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:
     d.trigger("artifact")
     d.until(lambda: "Written" in page.banner.label.text())
     said = page.banner.label.text()
-    assert "2 shapes take 47.7 MiB together" in said and "any other shape" in said
+    assert "2 shapes take 47.7 MiB together" in said and "Any other shape" in said
 
 
 def test_other_shapes_are_chosen_in_the_open_document(drive) -> None:

@@ -55,7 +55,6 @@ def write(state: RunState, placement: Placement, built: Path) -> str | None:
             versions=catalog.versions,
             objective=settings.objective,
             streams=max(1, settings.streams),
-            machine="" if unmeasured else catalog.device_text,
             unmeasured=unmeasured,
         )
         report.detail = "the artifact could not be written"
