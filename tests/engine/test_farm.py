@@ -29,7 +29,7 @@ from collage_engine.cli.main import main
 from collage_engine.farm import processes as certificates
 from collage_engine.farm.client import Farm, keep, model_contents
 from collage_engine.farm.processes import kind_of_machine
-from collage_engine.farm.task import FarmTask, packed, run_task, unpack
+from collage_engine.farm.task import FarmTask, run_task
 from collage_engine.records.settings import RunSettings
 from collage_engine.store.store import Store
 from collage_engine.support.errors import CollageError, FarmError, UsageError
@@ -270,17 +270,6 @@ def test_weights_beside_a_model_travel_with_it(tmp_path: Path) -> None:
     assert contents.keys() == {path.name, "weights.bin"}
     with pytest.raises(UsageError, match="cannot be read"):
         model_contents(tmp_path / "missing.onnx")
-
-
-def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
-    inside, out = tmp_path / "in", tmp_path / "out"
-    (inside / "a").mkdir(parents=True)
-    (inside / "a" / "b").write_text("b")
-    unpack(packed(inside), out)
-    assert (out / "a" / "b").read_text() == "b"
-    (inside / "link").symlink_to("/etc")
-    with pytest.raises(Exception, match="link"):
-        unpack(packed(inside), tmp_path / "other")
 
 
 def test_a_certificate_that_others_can_read_or_that_is_damaged_is_refused(tmp_path: Path) -> None:

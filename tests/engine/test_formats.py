@@ -19,12 +19,11 @@ from collage_engine.lowering.rewrite import assemble
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx
-from collage_engine.records.format import NHWC, PLAIN, conversion_constant, stored_type
+from collage_engine.records.format import NHWC, PLAIN, stored_type
 from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.child import OpenRequest
-from collage_engine.timing.conversions import ConversionRequest, time_conversions
 from collage_engine.toolchains.registry import get
 from collage_engine.toolchains.tvm.lowering import conversion
 from tests.support.artifact_cases import sample_of
@@ -250,19 +249,6 @@ def test_conversions_move_every_element_and_back(shape, dtype):
         module = tvm.IRModule({"f": kernel.function.with_attr("global_symbol", "f")})
         tvm.tirx.build(module, tvm.target.Target("llvm"))["f"](*tensors)
         np.testing.assert_array_equal(as_logical(to_numpy(tensors[1]), target), value)
-
-
-def test_conversions_are_timed():
-    kind = TensorType((1, 64, 28, 28), "float32")
-    small = TensorType((1, 8, 4, 4), "float32")
-    wanted = ((kind, PLAIN, NHWC), (kind, NHWC, PLAIN), (small, NHWC, PLAIN))
-    found = time_conversions(ConversionRequest(wanted, 1))
-    assert set(found) == {conversion_constant(*each) for each in wanted}
-    assert all(us > 0 for us in found.values())
-    assert (
-        found[conversion_constant(small, NHWC, PLAIN)]
-        < found[conversion_constant(kind, NHWC, PLAIN)]
-    )
 
 
 def test_programs_share_working_memory_and_outlive_the_thread_that_ran_them_first():

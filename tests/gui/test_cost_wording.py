@@ -5,48 +5,7 @@ from __future__ import annotations
 import msgspec
 from PySide6.QtCore import Qt
 
-from collage_engine.records.candidate import Cost, invalid
-from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording.figures import isolated_us
-from collage_gui.panels.candidates import cost_tip, partition_text
-
-ISOLATED = Cost(state="measured", median_us=10.0, low_us=9.0, high_us=12.0, count=1)
-IN_MODEL = msgspec.structs.replace(ISOLATED, in_model_us=15.0, in_model="seen")
-PARTITION = Partition(
-    id="p0",
-    candidate="c",
-    toolchain="tvm",
-    config={},
-    nodes=(0,),
-    onnx_nodes=("n",),
-    estimated_us=15.0,
-)
-
-
-def test_tips_tell_isolated_costs_from_in_model_costs() -> None:
-    assert cost_tip(ISOLATED).startswith("10.0 µs isolated, the median of 1 repeat\n")
-    lines = cost_tip(IN_MODEL).splitlines()
-    assert lines[0] == "15.0 µs expected in this model, measured in whole placements"
-    assert lines[1] == "10.0 µs isolated, the median of 1 repeat"
-    assert "predicted from them" in cost_tip(
-        msgspec.structs.replace(IN_MODEL, in_model="predicted")
-    )
-    assert cost_tip(invalid("it crashed")) == "Invalid: it crashed"
-    assert (isolated_us(ISOLATED), isolated_us(IN_MODEL)) == (10.0, 10.0)
-
-
-def test_a_partition_tells_its_estimate_and_its_time_in_the_run() -> None:
-    whole = Placement(partitions=(PARTITION,), estimated_us=15.0)
-    assert partition_text(whole, PARTITION, ISOLATED) == "15.0 µs expected in this model", (
-        "its cost is another by now"
-    )
-    untimed = msgspec.structs.replace(PARTITION, estimated_us=None)
-    assert partition_text(whole, untimed, Cost(state="unknown")) == "", "no dash stands for a time"
-    text = "15.0 µs expected in this model (10.0 µs isolated)"
-    assert partition_text(whole, PARTITION, IN_MODEL) == text
-    run = msgspec.structs.replace(PARTITION, in_place_us=22.8)
-    whole = Placement(partitions=(run,), estimated_us=26.6, measured_us=29.7)
-    assert partition_text(whole, run, IN_MODEL) == "29.7 µs measured", "one part, one figure"
 
 
 def test_isolated_costs_have_a_column_of_their_own(placed) -> None:

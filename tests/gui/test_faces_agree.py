@@ -12,7 +12,6 @@ from collage_engine.cli import output
 from collage_engine.cli import print_run as cli
 from collage_engine.drawing.report import render
 from collage_engine.records.placement import (
-    MachineState,
     MemorySeen,
     MemoryUse,
     Run,
@@ -196,16 +195,6 @@ def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session)
     for left, said in ((None, "The search found no other"), (untimed, "No other placement of")):
         told = msgspec.structs.replace(only, unmeasured=left)
         assert figures.why_not_found(told).startswith(said)
-
-
-def test_the_load_is_told_with_its_moment() -> None:
-    idle, busy = MachineState(at=""), MachineState(at="", busy="other programs use 90 %")
-    assert figures.load_text([idle, idle]) == "no other load at the beginning and the end"
-    assert figures.load_text([idle]) == "no other load at the beginning"
-    assert figures.load_text([idle, busy]) == "at the end: other programs use 90 %"
-    assert figures.load_text([busy, idle]) == "at the beginning: other programs use 90 %"
-    assert figures.busy_warnings([busy, idle]) == ["the machine was busy: other programs use 90 %"]
-    assert figures.busy_warnings([idle, idle]) == []
 
 
 def test_all_runs_stand_side_by_side_with_the_drift_of_the_machine(drive, session) -> None:

@@ -13,8 +13,6 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.answers import Price
 from collage_engine.records.pin import Pin
-from collage_engine.records.settings import RunSettings
-from collage_gui.document.execution import infeasible_sentence
 from collage_gui.document.pin_prices import PinPrice, pin_prices
 from collage_gui.document.pin_set import command_line_text
 
@@ -47,22 +45,6 @@ def test_a_pin_is_searched_at_once_and_its_price_is_shown(placed) -> None:
     assert page.document.placement.shown is before, "what was shown is back"
     d.trigger("redo")
     assert page.document.placement.shown is after
-
-
-def test_pins_are_undone_and_redone(placed) -> None:
-    d, page = placed
-    page.document.selection.select([0, 1, 2])
-    page.pins.pin_to("tvm")
-    page.document.selection.select([3])
-    page.pins.pin_never("onednn")
-    assert [p.kind for p in page.document.pins.current] == ["on", "never"]
-    d.trigger("undo")
-    assert [p.kind for p in page.document.pins.current] == ["on"]
-    d.trigger("undo")
-    assert page.document.pins.current == ()
-    d.trigger("redo")
-    assert page.document.pins.current[0].nodes == (0, 1, 2)
-    assert page.document.pins.current[0].text.endswith("=tvm")
 
 
 def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(opened) -> None:
@@ -196,17 +178,6 @@ def test_a_pinned_operator_has_the_prices_of_another_pin_in_that_ones_place(plac
     assert prices(d, page)["onednn"].price == Price(-1.37)
 
 
-def test_texts_of_prices() -> None:
-    assert PinPrice(toolchain="a", price=Price(26.9)).text == "+26.9 µs"
-    some = PinPrice(toolchain="a", price=Price(210.0), unmeasured=3)
-    assert some.text == "at most +210 µs, 3 unmeasured"
-    assert PinPrice(toolchain="a", price=Price(5.0, at_least=True)).text == "at least +5.00 µs"
-    assert PinPrice(toolchain="a", unmeasured=2).text == "not measured yet, 2 to measure"
-    assert PinPrice(toolchain="a", reason="computes no max_pool", price=Price(1.0)).text.startswith(
-        "comput"
-    )
-
-
 def test_a_run_under_pins_that_are_gone_brings_no_verdicts(opened) -> None:
     d, page = opened
     page.document.selection.select([0, 1, 2])
@@ -274,14 +245,3 @@ def test_menus_that_were_closed_hear_nothing_any_more(placed, qapp) -> None:
     for operator in (1, 2):  # an exception in what listens would fail the test
         d.question(page, [operator])
         page.document.questions.explanation_changed.emit()
-
-
-def test_a_search_that_finds_nothing_names_what_forbids_it() -> None:
-    reason = {"reason": "no placement keeps to at most 1 MB"}
-    limited = RunSettings(max_artifact_bytes=10**6)
-    assert infeasible_sentence(reason, limited, pinned=False) == (
-        "No placement satisfies the limits: no placement keeps to at most 1 MB"
-    )
-    assert infeasible_sentence(reason, limited, pinned=True).startswith(
-        "No placement satisfies the pins and the limits: "
-    )

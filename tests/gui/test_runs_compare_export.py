@@ -286,30 +286,6 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(placed) -> None:
     assert "moved" in page.panels.runs.changes.note.text()
 
 
-def test_partitions_have_their_times_in_the_model_and_tell_what_ran_beside_them(placed) -> None:
-    _, page = placed
-    panel = page.panels.partitions
-    columns = {column.title: column for column in panel.model.columns}
-    shown = page.document.placement.shown
-    expected_us = [part.estimated_us for part in shown.placement.partitions]
-    for title in ("Time", "Expected"):
-        assert [columns[title].value(row) for row in panel.model.rows] == expected_us
-    assert "outside" not in panel.summary.text(), "its layers were not timed"
-    layers = (LayerTime(name="kernel", us=1.0, partition=0),)
-    timed = [part.in_place_us for part in shown.placement.partitions]
-    placement = msgspec.structs.replace(
-        shown.placement, layers=layers, measured_us=sum(timed) + 2.5
-    )
-    page.document.placement.show(dataclasses.replace(shown, placement=placement))
-    assert [columns["Time"].value(row) for row in panel.model.rows] == timed
-    measured, expected = panel.summary.text().split(" · ")[1:3]
-    inside = sum(part.estimated_us for part in placement.partitions)
-    assert measured == (
-        f"{time_text(placement.measured_us)} measured, 2.50 µs of it outside of partitions"
-    ), "the answer comes first; what was measured stands apart from what is expected"
-    assert expected.startswith(f"{time_text(placement.estimated_us)} expected: {time_text(inside)}")
-
-
 def test_partitions_and_the_timeline_count_the_same_layers(placed) -> None:
     d, page = placed
     document, shown = page.document, page.document.placement.shown

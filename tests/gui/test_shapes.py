@@ -31,15 +31,6 @@ def names(page) -> list[str]:
     return [choice.text for choice, _ in page.panels.runs.shapes.model.rows]
 
 
-def test_a_model_with_open_sizes_asks_for_them_and_opens(drive) -> None:
-    d = drive()
-    page = opened(d)
-    assert [each.choice.dims["batch"] for each in page.document.shapes.entries] == [1, 4]
-    assert "[batch=1 length=64]" in page.document.title
-    assert names(page) == ["batch=1 length=64", "batch=4 length=64"]
-    assert page.panels.run_settings.dimensions.text() == "2 shapes…"
-
-
 def test_open_sizes_without_names_are_asked_for_by_input(drive) -> None:
     d = drive()
     page = d.window.documents.open_path(d.model("nameless-small.onnx"))

@@ -30,14 +30,6 @@ def session():
         yield opened
 
 
-def test_a_session_holds_what_its_file_holds(session):
-    assert session.model.nodes == 11
-    assert [run.winner for run in session.runs] == ["tvm"]
-    assert session.run("last") is session.runs[0]
-    assert [pin.text for pin in session.pins] == ["Plus214=tvm"]
-    assert len(session.candidates()) == 103
-
-
 def test_nodes_go_by_number_and_by_their_onnx_names(session):
     assert session.operators(0) == session.operators("0") == [0]
     assert session.operators("convolution28") == [0]
@@ -66,13 +58,6 @@ def test_pins_are_replaced_and_checked(session):
         session.pin("Conv*=abacus")
     session.pin()
     assert session.pins == ()
-
-
-def test_reports_are_bytes(session):
-    assert session.report("csv").startswith(b"candidate,partition,toolchain")
-    assert session.report("svg", "last").lstrip().startswith(b"<svg")
-    with pytest.raises(UsageError, match="there is no run 'r2'"):
-        session.report("json", "r2")
 
 
 def test_a_placed_model_is_what_its_run_is(session):

@@ -138,11 +138,6 @@ def test_inputs_that_are_no_archive_are_refused(tmp_path, content):
         settings_from(place("--inputs", str(path)))
 
 
-def test_unknown_toolchains_are_named():
-    with pytest.raises(UsageError, match=r"no toolchain 'cudmm'.*known are"):
-        settings_from(place("--toolchains", "cudmm"))
-
-
 @pytest.mark.parametrize(
     "arguments",
     [[], ["place"], ["place", "m.onnx"], ["place", "m", "-o", "d", "--threads", "0"], ["nonsense"]],

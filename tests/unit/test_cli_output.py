@@ -23,7 +23,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from collage_engine.cli import output, print_run
+from collage_engine.cli import output
 from collage_engine.cli.main import main
 from collage_engine.cli.parser import build_parser
 from collage_engine.cli.print_run import run_document
@@ -32,11 +32,8 @@ from collage_engine.cli.screen import Columns, as_text, complain, say
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
-from collage_engine.records.candidate import CandidateRecord, Cost
-from collage_engine.records.event import Log, Progress, Provisional, Stage
-from collage_engine.records.operators import NodeTitles
-from collage_engine.records.placement import Baseline, Diagnosis, Placement, Run
-from collage_engine.records.toolchain import ToolchainInstance, ToolchainState
+from collage_engine.records.candidate import Cost
+from collage_engine.records.event import Log, Progress, Stage
 from collage_engine.run.conformance import run as conformance
 from collage_engine.run.conformance.run import Finding
 from collage_engine.store.session_file import load_session
@@ -44,91 +41,13 @@ from collage_engine.store.store import Measurement, Store
 from collage_engine.support.text import csv_table, plain_cell, printable
 from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel
 from tests.support.full_documents import SESSION, full_session
-from tests.support.graphs import operator
 from tests.support.json_schemas import assert_fits
-from tests.support.runs import partition, run_record
-
-BASIC = ToolchainInstance(toolchain="onnxruntime", config=(("level", "basic"),))
-
-
-def run() -> Run:
-    part = partition(0, 1, toolchain="onnxruntime", config={"level": "basic"}, us=20.0)
-    placement = Placement(
-        partitions=(part,),
-        estimated_us=30.0,
-        measured_us=20.0,
-        additive_error_us=-10.0,
-        spread_us=(19.0, 23.46),
-    )
-    long = "greedy onnxruntime → onednn → tvm"
-    return run_record(
-        model={"nodes": 2},
-        placement=placement,
-        baselines=[
-            Baseline(
-                name="onnxruntime[level=basic]",
-                kind="whole-model",
-                measured_us=22.0,
-                spread_us=(21.0, 1999.0),
-                estimated_us=12345.0,
-            ),
-            Baseline(name=long, kind="greedy", measured_us=500.0),
-            Baseline(name="onednn", kind="whole-model", reason="oneDNN has no argmax [yet]"),
-        ],
-        max_abs_error=0.0,
-        max_rel_error=1e-7,
-    )
-
-
-def candidate(nodes: tuple[int, ...], cost: Cost, name: str = "c") -> CandidateRecord:
-    return CandidateRecord(
-        id=name,
-        nodes=nodes,
-        instance=BASIC,
-        label="+".join(["nn.conv2d"] * len(nodes)),
-        rule="rule " * 30,
-        key=name,
-        cost=cost,
-    )
-
-
-def titles(*operators: str) -> NodeTitles:
-    """Titles of operators that are nodes of their own."""
-    return NodeTitles([operator(0, op) for op in operators])
 
 
 @pytest.fixture(autouse=True)
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
     monkeypatch.setattr("collage_engine.wording.titles._learned", {})
-
-
-def test_a_run_is_printed_whole_into_a_pipe(capsys):
-    print_run.print_run(run())
-    said = capsys.readouterr().out
-    assert "onnxruntime (level basic)           1      2" in said
-    assert "oneDNN has no argmax [yet]" in said
-    assert "Expected" not in said  # its one partition takes what was measured
-    assert "\x1b" not in said
-    assert all(line == line.rstrip() for line in said.splitlines())
-    assert "." not in said.splitlines(), "an empty sentence"
-
-
-def test_a_diagnosis_says_that_profiling_makes_layers_slower(capsys):
-    found = Diagnosis(
-        toolchain="onnxruntime",
-        run="r1",
-        layers_us=43.0,
-        measured_us=72.0,
-        nodes=(),
-        inserted=(),
-        alone_us=24.9,
-        placement_us=14.0,
-    )
-    output.print_diagnosis(found, ())
-    assert "is slower while it is profiled" in capsys.readouterr().out
-    output.print_diagnosis(msgspec.structs.replace(found, layers_us=24.0), ())
-    assert "is slower" not in capsys.readouterr().out
 
 
 def test_an_explanation_is_a_table_of_the_best_choice_of_each_toolchain(capsys):
@@ -176,26 +95,6 @@ def test_on_a_terminal_a_stage_is_one_line_however_long_its_text():
     assert max(map(len, lines)) <= 80
     assert "3/12345" in text and "50 min left" in text
     assert "7 measured [all]" in text and "busy [really]" in text
-
-
-def test_the_best_so_far_is_told_beside_the_fastest_other_one_of_the_same_rounds() -> None:
-    """What is the best so far may take more than the last answer took a minute ago."""
-    file = io.StringIO()
-    run = run_record(
-        toolchains=[ToolchainState(name="fast", title="Fast Runtime", available=True)],
-        placement=Placement(
-            partitions=(partition(0, toolchain="fast"),), estimated_us=None, measured_us=36_000.0
-        ),
-        baselines=[Baseline(name="fast", kind="whole-model", measured_us=38_840.0, partitions=1)],
-        seconds={"total": 13.3},
-        provisional=True,
-    )
-    with ProgressReport(Console(file=file, width=200)) as report:
-        report("d", Provisional(run=run))
-    assert file.getvalue() == (
-        "Best so far (after 13 s): Collage (1 partition, Fast Runtime), 36.0 ms; "
-        "in the same rounds Fast Runtime only takes 38.8 ms\n"
-    )
 
 
 def test_into_a_file_it_is_one_line_a_stage():
@@ -269,11 +168,8 @@ def test_names_of_files_in_a_wrong_command_are_printable(
     assert controls(said) == {"\n"} and "PWNED" in said
 
 
-TITLE = "\x1b]0;PWNED\x07"
-
-
 def test_the_log_shows_no_escape_sequence():
-    record = logging.LogRecord("x", logging.INFO, "", 0, "node %s", (TITLE,), None)
+    record = logging.LogRecord("x", logging.INFO, "", 0, "node %s", (HOSTILE,), None)
     assert "\x1b" not in PrintableFormatter("%(message)s").format(record)
 
 

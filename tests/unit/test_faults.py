@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import math
 import os
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
-from collage_engine.machine.faults import OWN_RISK, RISK_BYTES, FaultTracker, RiskMarker
+from collage_engine.machine.faults import OWN_RISK, FaultTracker
 from collage_engine.machine.worker import (
     Worker,
     WorkerCrashed,
@@ -215,35 +212,3 @@ def test_a_call_is_made_again_without_whom_its_end_is_to_blame_on() -> None:
     pending = ends[1:]
     with pytest.raises(WorkerCrashed, match="SIGSEGV"):
         call_again(call)
-
-
-WRITES = """
-import sys
-from collage_engine.machine.faults import RiskMarker
-marker = RiskMarker(int(sys.argv[1]))
-for _ in range(100_000):
-    marker.set("tvm", "", 60.0)
-    marker.clear()
-"""
-
-
-@pytest.fixture
-def shared() -> Iterator[int]:
-    """Yield a file in memory for a marker."""
-    descriptor = os.memfd_create("risk")
-    os.truncate(descriptor, RISK_BYTES)
-    yield descriptor
-    os.close(descriptor)
-
-
-def test_who_reads_while_it_is_written_never_sees_an_end_that_nobody_set(shared: int) -> None:
-    """With zeros in between, one read of 70,000 said that the time was over."""
-    marker = RiskMarker(shared)
-    writer = subprocess.Popen([sys.executable, "-c", WRITES, str(shared)], pass_fds=[shared])
-    late = []
-    while writer.poll() is None:
-        for _ in range(1000):
-            at_risk = marker.get()
-            if at_risk is not None and at_risk.until_s < time.monotonic():
-                late.append(at_risk)
-    assert writer.returncode == 0 and not late

@@ -3,7 +3,6 @@ the search puts things and why."""
 
 from __future__ import annotations
 
-import ctypes
 from typing import Any
 
 import msgspec
@@ -12,9 +11,7 @@ import pytest
 from collage_engine.candidates.host_candidates import (
     host_sources,
     on_host,
-    pinned_to_host,
 )
-from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.rules import CandidateSource
@@ -36,7 +33,6 @@ from collage_engine.records.format import (
 from collage_engine.records.pin import Pin
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.timing.conversions import LARGE, SMALL, measured
 from tests.support.candidates import inputs_of, row
 from tests.support.covers import candidate_on
 from tests.support.graphs import GraphBuilder, chain
@@ -182,53 +178,3 @@ def test_the_host_is_offered_what_the_device_refuses_and_what_is_pinned() -> Non
     (host,) = host_sources(DataflowGraph(whole), [Stub()], 2, [device], (), make)  # type: ignore[list-item]
     assert host.supports(x) is None, "its ONNX node holds an operator that the device refuses"
     assert not host_sources(chain("exp"), [Stub()], 1, [source(GPU)], (), make)  # type: ignore[list-item]
-
-
-def test_pins_on_the_host_are_found() -> None:
-    pins = [
-        Pin(kind="device", nodes=(3, 1), device="cpu"),
-        Pin(kind="never", nodes=(2,), toolchain="a"),
-        Pin(kind="device", nodes=(4,), device="cuda:0"),
-    ]
-    assert pinned_to_host(pins) == (1, 3)
-
-
-class Runtime:
-    """Copies that take 7 µs to the host and 4 to the device, and 1 and 2 ns more each byte."""
-
-    def __init__(self) -> None:
-        self.clock = 0.0
-        self.calls: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> int:
-            self.calls.append(name)
-            if name == "cudaMemcpyAsync":
-                size, kind = arguments[2].value, arguments[3].value
-                self.clock += (7e-6 + size * 1e-9) if kind == 2 else (4e-6 + size * 2e-9)
-            elif name in (
-                "cudaMalloc",
-                "cudaMallocHost",
-                "cudaStreamCreateWithFlags",
-                "cudaStreamEndCapture",
-                "cudaGraphInstantiate",
-            ):
-                out = arguments[1] if name == "cudaStreamEndCapture" else arguments[0]
-                ctypes.cast(out, ctypes.POINTER(ctypes.c_void_p))[0] = 64
-            return 0
-
-        if name.startswith("cuda"):
-            return call
-        raise AttributeError(name)
-
-
-def test_copies_are_timed_by_call_and_by_byte() -> None:
-    runtime = Runtime()
-    found = measured(CudaRuntime(runtime), clock=lambda: runtime.clock)
-    assert found[byte_constant(TO_HOST)] == pytest.approx(1e-3)
-    assert found[byte_constant(TO_DEVICE)] == pytest.approx(2e-3)
-    assert found[call_constant(TO_HOST)] == pytest.approx(7.0)
-    assert found[call_constant(TO_DEVICE)] == pytest.approx(4.0)
-    assert SMALL < LARGE
-    # What goes on behind a copy to the device is a graph: launching it is part of the price.
-    assert "cudaGraphLaunch" in runtime.calls
