@@ -1,7 +1,7 @@
 """The real service on recorded data: what its child process would do is played from sessions.
 
 ``python recorded_engine.py [--slow S] [--crash-after N] [--late METHOD:S] [--flood N]
-[--speaks VERSION] [--noise] [--provisional] [--unmeasured] [--busy] [--refuses]``. ``--once
+[--speaks VERSION] [--noise] [--provisional] [--unmeasured] [--refuses]``. ``--once
 FILE`` lets it crash only if FILE does not exist yet, and creates it. ``record.py`` makes the
 sessions.
 """
@@ -66,7 +66,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--late", default="", help="METHOD:SECONDS")
     parser.add_argument("--flood", type=int, default=0, help="lines of the log in a run")
     parser.add_argument("--speaks", type=int, default=0)
-    for flag in ("noise", "provisional", "unmeasured", "busy", "refuses"):
+    for flag in ("noise", "provisional", "unmeasured", "refuses"):
         parser.add_argument(f"--{flag}", action="store_true")
     return parser.parse_args()
 
@@ -267,7 +267,7 @@ class RecordedChild:
             "name": settings.name,
             "settings": msgspec.to_builtins(settings),
             "confirmation": settings.confirmation,
-            "warnings": ["the machine was busy: spread of repeats 12 %"] if OPTIONS.busy else [],
+            "warnings": [],
         }
         if OPTIONS.unmeasured and settings.confirmation != "quick":
             known_of = (b for b in recorded_run.baselines if b.name != WITHHELD)

@@ -49,19 +49,6 @@ def test_an_outdated_answer_is_dropped(qtbot) -> None:
     assert answers == ["new", "any"]
 
 
-def test_a_failed_request_is_announced_unless_it_is_handled(qtbot) -> None:
-    client = RecordingClient()
-    requests = EngineRequests(client)
-    announced: list[str] = []
-    handled: list[str] = []
-    requests.failed.connect(announced.append)
-    requests.send(EXPLAIN)
-    requests.send(EXPLAIN, failed=handled.append)
-    client.sent[0][2]("one")
-    client.sent[1][2]("two")
-    assert (announced, handled) == (["one"], ["two"])
-
-
 def test_groups_expand_one_level_and_collapse_around_an_operator() -> None:
     groups = {
         g.id: g

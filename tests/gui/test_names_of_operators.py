@@ -6,10 +6,7 @@ import msgspec
 from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QApplication
 
-from collage_engine.records.graph import Node
-from collage_engine.records.operators import NodeTitles, short_name
 from collage_gui.document.pin_prices import measure_text
-from tests.support.graphs import operator
 
 
 def test_every_table_names_operators_by_onnx_type_and_name(placed) -> None:
@@ -28,20 +25,6 @@ def test_every_table_names_operators_by_onnx_type_and_name(placed) -> None:
     item = panels.outline._items[0]
     assert panels.outline.headerItem().text(0) == "Type and name"
     assert item.text(0) == page.document.operators.label_with_name([0])
-
-
-def test_what_a_node_was_lowered_to_is_one_node_and_long_lists_say_how_many_there_are() -> None:
-    def call(op: str, node: int, type: str = "") -> Node:
-        return operator(0, op, onnx_node=node, onnx_type=type)
-
-    swish = [call(op, 1, "HardSwish") for op in ("add", "clip", "multiply", "divide")]
-    titles = NodeTitles([call("nn.conv2d", 0), call("add", 0, "Conv"), *swish])
-    assert titles.joined(range(6)) == "Conv+HardSwish"
-    assert titles.lowered(1) == "nn.conv2d, add"
-    long = NodeTitles([call("erf", number) for number in range(6)])
-    assert long.joined(range(6)) == "Erf+Erf+Erf+Erf+… (6 nodes)"
-    assert short_name("/layer1/layer1.0/conv1/Conv") == "layer1.0/conv1"
-    assert short_name("/Flatten_1") == "Flatten_1" and short_name("n_relu_26") == "n_relu_26"
 
 
 def test_a_run_that_measured_too_little_offers_a_run_that_measures_enough(placed) -> None:

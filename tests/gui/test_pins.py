@@ -5,16 +5,11 @@ What the pin menu says of each toolchain before anything is pinned.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import msgspec
 from PySide6.QtCore import Qt
 
 from collage_engine.records.answers import Price
-from collage_engine.records.pin import Pin
 from collage_gui.document.pin_prices import PinPrice, pin_prices
-from collage_gui.document.pin_set import command_line_text
 
 
 def other(toolchain: str) -> str:
@@ -189,12 +184,6 @@ def test_a_run_under_pins_that_are_gone_brings_no_verdicts(opened) -> None:
     page.document.runs.show(run.id)
     assert page.document.pins.verdicts == ()
     assert page.document.placement.shown.pins == (run.pins[0].pin,) and page.document.stale
-
-
-def test_a_node_that_was_lowered_to_several_operators_is_named_once() -> None:
-    graph: Any = SimpleNamespace(name=("fc", "fc", "relu, last").__getitem__)
-    pin = Pin(kind="on", nodes=(0, 1, 2), toolchain="tvm")
-    assert command_line_text(graph, pin) == 'fc,"relu, last"=tvm'
 
 
 def test_a_pin_that_nothing_was_measured_for_is_measured_by_itself(drive) -> None:

@@ -84,25 +84,6 @@ def test_a_faster_run_stays_on_the_screen_until_the_next_one_has_ended(drive) ->
         assert bars["Run 1"] and not bars["Best so far"]
 
 
-def test_a_placement_under_other_pins_gives_way_to_what_a_run_finds(drive) -> None:
-    d = drive("--slow", "0.3", "--provisional")
-    page = d.open()
-    d.run(page)
-    document = page.document
-    d.until(lambda: document.placement.shown.title == "Run 1")
-    # No placement that was measured keeps to both.
-    document.selection.select([0])
-    page.pins.pin_to("onednn")
-    document.selection.select([document.operators.count - 1])
-    page.pins.pin_to("onnxruntime")
-    d.until(lambda: document.placement.shown.placement.measured_us is None)
-    page.runs.start()
-    d.until(lambda: document.execution.provisional is not None)
-    assert document.placement.shown.title == "Best so far"
-    page.runs.cancel()
-    d.until(lambda: not document.execution.running)
-
-
 def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import xml.etree.ElementTree as ElementTree
 
 import msgspec
-from pyqtgraph import BarGraphItem, TextItem
+from pyqtgraph import BarGraphItem
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QImage
 from PySide6.QtWidgets import QFileDialog
 
-from collage_engine.records.placement import LayerTime
 from collage_engine.wording.amounts import time_text
 from collage_engine.wording.figures import latency_text, winner_title
 from collage_gui.document.runs import Reference
 from collage_gui.document_window.export_controller import new_name
 from collage_gui.panels.bar_chart import Bar, BarChart, axis_end
-from collage_gui.panels.runs import AGAIN, run_bars
 from tests.gui.conftest import check
 from tests.support.recorded import recorded
 
@@ -58,28 +55,6 @@ def test_cancel_is_answered_and_keeps_what_was_measured(drive) -> None:
     before = len(page.document.costs.by_candidate)
     d.run(page)
     assert len(page.document.costs.by_candidate) > before
-
-
-def test_a_tie_with_the_reference_has_no_percentage(placed) -> None:
-    _, page = placed
-    run = page.document.runs.all[-1]
-    best = page.document.comparison.reference_baseline()
-    assert best is not None
-    run.tied = []
-    page.document.runs.changed.emit()
-    assert "%" in page.answer.text.text()
-    run.tied = [best.name]
-    page.document.runs.changed.emit()
-    text = page.answer.text.text()
-    assert "not decided on this machine now" in text and "%" not in text
-    assert page.answer.buttons[AGAIN].isVisible()
-    run.tied = []
-    page.document.runs.changed.emit()
-    assert not page.answer.buttons[AGAIN].isVisible()
-    run.tied = [best.name]
-    page.document.runs.changed.emit()
-    own = next(bar for bar in run_bars(page.document, run) if bar.strong)
-    assert "%" not in own.note
 
 
 def test_a_second_run_shows_an_estimate_before_it_is_confirmed(drive) -> None:
@@ -151,14 +126,6 @@ def test_representative_inputs_must_be_an_npz_file(opened) -> None:
     assert page.panels.run_settings.settings().inputs_npz == b"PK\x03\x04rest"
 
 
-def test_a_warning_about_drifting_numbers_offers_to_measure_again(drive) -> None:
-    d = drive("--busy")
-    page = d.open()
-    d.run(page)
-    assert page.banner.topic == "drift" and "busy" in page.banner.label.text()
-    assert page.banner.action.text() == "Measure again"
-
-
 def test_runs_are_kept_named_noted_and_deleted_with_undo(placed) -> None:
     d, page = placed
     d.run(page)
@@ -223,25 +190,6 @@ def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     assert chosen == ["run:1"], "a bar without a key is nothing to choose"
 
 
-def test_bars_leave_their_notes_room_and_a_cut_note_has_a_tip(drive) -> None:
-    d = drive()
-    chart = BarChart(d.theme, "chart", "Times", "None yet")
-    d.qtbot.addWidget(chart)
-    whole = "15.2 µs  tied with what is exported"
-    bars = [Bar("TVM only", 15.2, note="tied with what is exported"), Bar("Run 1", 15.1)]
-    texts = []
-    for width in (420, 280):
-        chart.resize(width, chart.height())
-        chart.show_bars(bars)
-        chart.show()
-        notes = [item for item in chart.plot.items() if isinstance(item, TextItem)]
-        (note,) = (item for item in notes if item.toPlainText().startswith("15.2"))
-        assert note.toolTip() == whole
-        texts.append(note.toPlainText())
-    assert texts[0] == whole
-    assert texts[1].endswith("…") and len(texts[1]) > len("15.2 µs  tie…")
-
-
 def test_any_run_or_baseline_is_the_reference_of_all_numbers(placed) -> None:
     d, page = placed
     d.window.toolbar.reference.setCurrentIndex(2)
@@ -284,27 +232,6 @@ def test_two_runs_are_compared_in_the_graph_and_in_tables(placed) -> None:
     assert look.tag == "↔", "the runs had no common rounds: nothing is said to be gained or lost"
     assert {entry.label for entry in page.picture.drawn.legend} >= {"same"}
     assert "moved" in page.panels.runs.changes.note.text()
-
-
-def test_partitions_and_the_timeline_count_the_same_layers(placed) -> None:
-    d, page = placed
-    document, shown = page.document, page.document.placement.shown
-    operators = (((0,), 2.0), ((1,), 3.0), ((), 0.25))  # the last one is the runtime's own
-    layers = tuple(
-        LayerTime(name="kernel", us=us, partition=0, operators=held) for held, us in operators
-    )
-    whole = msgspec.structs.replace(shown.placement.partitions[0], in_place_us=5.25)
-    placement = msgspec.structs.replace(
-        shown.placement, partitions=(whole,), layers=layers, measured_us=9.0, conversions=()
-    )
-    document.placement.show(dataclasses.replace(shown, placement=placement))
-    page.toggle_timeline()
-    d.until(lambda: page.panels.timeline.shown is not None)
-    for panel in (page.panels.partitions, page.panels.timeline):
-        for said in ("3 layers", "3.75 µs ", "outside of partitions"):
-            assert said in panel.summary.text()
-    assert "0.250 µs in 1 without a node" in page.panels.partitions.summary.text()
-    assert page.panels.partitions.model.rowCount() == 2
 
 
 def test_exports_write_pictures_tables_report_and_artifact(placed, monkeypatch) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
 from PySide6.QtCore import QPointF
 
-from collage_engine.records.placement import Baseline, baseline_placement
 from collage_engine.wording.amounts import time_text
 from collage_gui.document.runs import Reference
 
@@ -111,23 +109,6 @@ def test_a_baseline_is_compared_with_the_placement(drive) -> None:
     assert {styles[box_of[n]].entry for n in (0, 3)} == {"onnxruntime"}
 
 
-def test_a_baseline_of_several_partitions_is_made_of_its_candidates(placed) -> None:
-    d, page = placed
-    d.until(lambda: page.document.costs.candidates)
-    known = page.document.costs.candidates
-    parts = page.document.placement.shown.placement.partitions
-    ids = tuple(p.candidate for p in parts)
-    greedy = Baseline(name="greedy onednn", kind="greedy", measured_us=77.0, candidates=ids)
-    count = len(page.document.operators.calls)
-    made = baseline_placement(greedy, known, count)
-    assert [p.nodes for p in made.partitions] == [p.nodes for p in parts]
-    assert [p.instance for p in made.partitions] == [p.instance for p in parts]
-    assert made.measured_us == 77.0
-    for unknown in (ids[1:], (*ids[1:], "gone"), ()):
-        part = msgspec.structs.replace(greedy, candidates=unknown)
-        assert baseline_placement(part, known, count) is None
-
-
 def test_a_single_placement_has_nothing_to_be_compared_with(opened) -> None:
     d, page = opened
     assert not d.window.action_set.by_id["split"].isEnabled()
@@ -145,14 +126,3 @@ def test_a_pin_is_not_drawn_on_a_placement_that_was_made_without_it(drive) -> No
     page.document.runs.show(page.document.runs.visible[0].id)
     page.split.open()
     assert page.split_widget.other.marks.pinned, "that one was made with the pin"
-
-
-def test_compare_is_offered_as_soon_as_the_candidates_of_a_session_are_known(placed) -> None:
-    d, page = placed
-    costs, action = page.document.costs, d.window.action_set.by_id["split"]
-    known, costs.candidates = costs.candidates, {}
-    d.window.refresh()
-    assert not action.isEnabled(), "what the baselines run is not known yet"
-    costs.candidates = known
-    costs.candidates_changed.emit()
-    d.until(action.isEnabled, 5000)

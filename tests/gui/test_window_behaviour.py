@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from PySide6.QtCore import QPoint, Qt
-from PySide6.QtGui import QColor, QContextMenuEvent
+from PySide6.QtGui import QContextMenuEvent
 from PySide6.QtTest import QTest
 from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
@@ -147,19 +147,6 @@ def test_budgets_take_seconds(opened) -> None:
         assert page.panels.run_settings.settings().budget_s == seconds
 
 
-def test_the_settings_uncover_the_graph_as_a_run_starts(drive) -> None:
-    d = drive("--slow", "0.15")
-    page = d.open()
-    page.show_settings()
-    assert page.settings_window.isVisible()
-    page.runs.start()
-    d.until(lambda: page.document.execution.running)
-    assert not page.settings_window.isVisible()
-    page.show_settings()
-    page.document.execution.cancel()
-    assert page.settings_window.isVisible(), "opened for the next run"
-
-
 @pytest.mark.parametrize("ends", ["return", "run"])
 def test_what_is_no_duration_changes_nothing_and_says_why(opened, ends) -> None:
     _, page = opened
@@ -263,21 +250,6 @@ def test_the_log_goes_on_after_its_window_was_closed(opened) -> None:
     page.document.requests.logged.emit("info", "a later line")
     page.show_log()
     assert "a later line" in page.panels.log.toPlainText()
-
-
-def test_lines_of_the_log_follow_the_theme(opened) -> None:
-    d, page = opened
-    log, theme = page.panels.log, page.panels.log.theme
-    levels = ("info", "error", "engine")
-    for level in levels:
-        log.add(level, f"one of {level}")
-    first = log.document().blockCount() - len(levels)
-    for name in ("dark", "light"):
-        d.preferences.set("theme", name)
-        colours = theme.colours
-        for offset, colour in enumerate((colours.text, colours.bad, colours.quiet)):
-            line = log.document().findBlockByNumber(first + offset).begin().fragment()
-            assert line.charFormat().foreground().color() == QColor(colour)
 
 
 def test_the_palette_finds_choices_by_the_title_of_their_menu(drive) -> None:

@@ -193,20 +193,6 @@ def toolchains(monkeypatch, tmp_path):
     return tuple(known)
 
 
-def test_what_runtimes_bring_is_found(toolchains):
-    facts = runtime_facts(toolchains, 100)
-    assert facts == {
-        "weights-bytes": 100.0,
-        "runtime-bytes:ort": 3.0,
-        "runtime-licence:ort:MIT": 1.0,
-        "runtime-bytes:dnn": 5.0,
-        "runtime-licence:dnn:BSD-3-Clause": 1.0,
-        "runtime-licence:dnn:Apache-2.0": 1.0,
-        "runtime-bytes:tvm": 0.0,
-        "runtime-licence:tvm:Apache-2.0": 1.0,
-    }
-
-
 def test_settings_and_facts_become_constraints(toolchains):
     facts = runtime_facts(toolchains, 100) | {"launch": 0.3, "pair:tvm:ort": 1.0}
     found = limits.runtime_limits(

@@ -89,15 +89,6 @@ def test_no_line_slants_across_more_boxes_than_can_be_followed(upright) -> None:
     assert 10 < len(drawn) < 20 and set(drawn) == set(nearest), "the farthest become jumps"
 
 
-def test_edges_lead_through_tuples_and_from_inputs_to_outputs() -> None:
-    graph = operator_graph(recorded("small").graph)
-    assert graph.count == 19
-    assert len(graph.inputs) == 1 and len(graph.outputs) == 1
-    add = next(i for i, n in enumerate(graph.calls) if n.name.endswith("/Add"))
-    assert len(graph.producers(add)) == 2
-    assert graph.predecessors[graph.items - 1] == (graph.count - 1,)
-
-
 def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
     graph = operator_graph(large_graph())
     assert graph.count > 10_000

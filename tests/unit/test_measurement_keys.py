@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from itertools import product
 
 import numpy as np
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import TensorType, operator_set
@@ -135,36 +132,6 @@ def test_formats_take_part():
         maker.form(1, takes={given: "NHWC"}, gives={0: "NHWC"}),
     }
     assert len(forms) == 4
-
-
-@settings(max_examples=60, deadline=None)
-@given(st.integers(0, 2**32))
-def test_any_topological_renumbering_has_the_same_form(seed):
-    rng = random.Random(seed)
-    count = rng.randint(2, 14)
-    ops = [
-        (rng.choice(["add", "mul", "sub"]), [rng.randrange(-2, i) for _ in range(2)])
-        for i in range(count)
-    ]
-
-    def build(order: list[int]) -> str:
-        # Values -2 and -1 are two parameters of different types.
-        place = {-2: 0, -1: 1} | {op: 2 + at for at, op in enumerate(order)}
-        nodes = [param(0, TensorType((8,), "float32")), param(1)]
-        nodes += [call(place[op], ops[op][0], *(place[s] for s in ops[op][1])) for op in order]
-        return form(*nodes, outputs=(place[count - 1],))
-
-    def shuffled() -> list[int]:
-        left, order = set(range(count)), []
-        while left:
-            ready = [op for op in left if not any(s in left for s in ops[op][1])]
-            order.append(rng.choice(ready))
-            left.remove(order[-1])
-        return order
-
-    sinks = [i for i in range(count) if all(i not in s for _, s in ops[i + 1 :])]
-    if len(sinks) == 1:  # several dead ends may tie; then equality is not promised
-        assert build(list(range(count))) == build(shuffled())
 
 
 def test_key_depends_on_every_part():

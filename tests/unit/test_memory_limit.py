@@ -9,27 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from collage_engine.lowering.build import BuildCover
 from collage_engine.machine.processes import watched_memory
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.run_document import memory_verdict
 from collage_engine.support.errors import InfeasibleError
-from collage_engine.support.time_limits import WEIGHTS_BYTES_PER_S, WORK_S
 from collage_engine.trials import placement_process
-from collage_engine.trials.contender import Contender, Sample
-from collage_engine.trials.placement_process import (
-    LOAD_TIMEOUT_S,
-    PlacementProcess,
-    TrialBench,
-    TrialSettings,
-)
+from collage_engine.trials.contender import Contender
 from collage_engine.trials.race import Race
 from collage_engine.trials.standings import COMMON_ROUNDS, RaceResult
-from collage_engine.trials.trial_job import OpenPlacement
-from tests.support.scripted_workers import Script, cover, trial_model
+from tests.support.scripted_workers import Script, cover
 
 MB = 10**6
 
@@ -96,31 +86,6 @@ def test_one_placement_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     assert script.most_loaded == 1
     assert script.opened["b"] >= COMMON_ROUNDS, "it was loaded anew for its rounds"
     assert len(done.results) == 3 and all(one.reason is None for one in done.results)
-
-
-def test_limits_of_time_follow_from_the_weights(tmp_path: Path) -> None:
-    weights = 3_200_000_000
-    script = Script()
-    one = np.ones(1, "float32")
-    bench = TrialBench(
-        trial_model(weights_bytes=weights),
-        [Sample({"x": one}, {"y": one})],
-        1e-4,
-        tmp_path / "samples",
-        settings=TrialSettings(streams=2),
-        start_worker=script.worker,
-    )
-    process = PlacementProcess(contenders("a")[0], bench, tmp_path / "module")
-    process.build(script.worker(""))
-    process.load()
-    assert process.failure is None
-    read_s = weights / WEIGHTS_BYTES_PER_S
-    assert script.limits_s[BuildCover] == [WORK_S + read_s]
-    assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s]
-    process.rest()
-    process.timed_round()
-    assert script.limits_s[OpenPlacement] == [LOAD_TIMEOUT_S + 2 * read_s] * 2, "loaded again"
-    process.close()
 
 
 def test_the_memory_of_children_counts() -> None:

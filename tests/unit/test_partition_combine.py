@@ -195,24 +195,6 @@ def branching(blocks: int, branches: int, ops: Sequence[str]) -> DataflowGraph:
     return b.build(value)
 
 
-def densely_connected(layers: int) -> DataflowGraph:
-    """Return layers that each read a concatenation of all layers above, as in DenseNet."""
-    b = GraphBuilder()
-    values = [b.parameter()]
-    for _ in range(layers):
-        values.append(b.call("nn.relu", b.call("exp", b.call("concat", *values))))
-    return b.build(values[-1])
-
-
-def skipping(operators: int, rng: random.Random) -> DataflowGraph:
-    """Return a chain of additions, each of the value above and any other."""
-    b = GraphBuilder()
-    values = [b.parameter()]
-    for _ in range(operators):
-        values.append(b.call("add", values[-1], rng.choice(values)))
-    return b.build(values[-1])
-
-
 INTRICATE = {
     "lattice": lambda: lattice(25, 20),
     "long lattice": lambda: lattice(5, 100),
@@ -220,8 +202,6 @@ INTRICATE = {
     "inception": lambda: branching(30, 4, ("exp",) * 4),
     "harmonics": lambda: branching(6, 8, ("strided_slice", "nn.pad", "multiply") * 3),
     "wide": lambda: branching(10, 24, ("reshape", "exp")),
-    "densely connected": lambda: densely_connected(166),
-    "skipping": lambda: skipping(500, random.Random(0)),
     "random": lambda: random_graph(random.Random(0), 500),
     "random without lists": lambda: random_graph(random.Random(1), 500, lists=False),
 }

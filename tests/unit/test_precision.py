@@ -13,7 +13,6 @@ from collage_engine.partition.enumerate import CandidateSource, enumerate_candid
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.precision import (
     Accuracy,
-    RoundedProduct,
     RoundingTrial,
     RunTolerance,
     in_precision,
@@ -63,27 +62,6 @@ def run_of(precision: str, measured: float, accuracy: Accuracy | None) -> Run:
 def words_of(run: Run) -> str:
     (line,) = fact_lines(run_facts(run), ["Accuracy"])
     return line
-
-
-def test_words_say_where_what_it_cost_and_what_it_won() -> None:
-    about = Accuracy(
-        precision="bfloat16",
-        tolerance=0.01,
-        samples=4,
-        max_rel_error=4e-3,
-        float32_us=3000.0,
-        products=(
-            RoundedProduct(operator=0, operations=1e6, error=1e-3, rounded=True),
-            RoundedProduct(operator=1, operations=1e6, error=2e-2),
-        ),
-        tried=(RoundingTrial(toolchain="tvm", rounded=1, emulated_error=3e-3, max_rel_error=4e-3),),
-    )
-    words = words_of(run_of("bfloat16", 1500.0, about))
-    assert "partitions in bf16 1 of 1, within 2.0e-03 each" in words
-    assert "error of the whole model 4.0e-03" in words
-    assert "tolerance 0.01, kept on 4 sets of inputs" in words
-    assert "products that may be rounded 1 of 2; tried with products rounded 1 whole model" in words
-    assert "fastest measured in float32 3.00 ms" in words and "against it −50.0 %" in words
 
 
 def test_nothing_is_said_to_be_won_where_everything_stayed_float32() -> None:

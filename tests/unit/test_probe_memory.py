@@ -122,15 +122,6 @@ def test_other_surroundings_are_probed(machine: Machine, monkeypatch: pytest.Mon
     assert machine.asked == 4
 
 
-def test_two_environments_in_turn_are_probed_once_each(
-    machine: Machine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for path in ("one", "other", "one", "other"):
-        monkeypatch.setenv("PYTHONPATH", str(machine.folder / path))
-        machine.ask()
-    assert machine.asked == 2 and len(machine.files) == 2
-
-
 def test_what_is_missing_is_asked_again_soon(machine: Machine) -> None:
     machine.install(available=False)
     machine.ask()

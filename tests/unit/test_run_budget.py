@@ -15,7 +15,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NoReturn, cast
 
-import msgspec
 import pytest
 
 from collage_engine.candidates import catalog
@@ -42,7 +41,6 @@ from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S
 from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
-from collage_engine.wording.figures import measured_share
 from tests.support.candidates import inputs_of, row
 from tests.support.graphs import chain
 from tests.support.scripted_workers import Script
@@ -226,21 +224,6 @@ def test_with_a_cover_the_run_goes_on_and_says_so() -> None:
 def test_without_one_the_run_ends_with_the_reason() -> None:
     with pytest.raises(MeasureError, match="killed by SIGKILL"):
         measured(UNKNOWN, RunControl())
-
-
-def test_a_lone_whole_model_that_a_trial_timed_is_not_counted_as_stored() -> None:
-    """With one candidate nothing is measured; its cost is the trial's, or that of the store."""
-    graph = chain("nn.relu", "nn.relu")
-    nowhere = cast("Any", None)
-    for stored in (False, True):
-        cost = msgspec.structs.replace(IN_TRIAL, from_store=stored)
-        made = make_candidate(graph, ToolchainInstance(toolchain="a"), (0, 1), rule="region")
-        inputs = inputs_of(graph, [row(made, cost, key=made.id)])
-        measuring = Measuring(nowhere, nowhere, RunSettings(), {}, RunControl())
-        measuring.begin(inputs.candidates, inputs.costs)
-        counts = measuring.counts
-        assert (counts.distinct, counts.from_trials, counts.from_store) == (1, not stored, stored)
-        assert measured_share(counts) == 1.0
 
 
 def test_control_closes_what_was_opened_however_the_job_ends() -> None:

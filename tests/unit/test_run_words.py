@@ -14,9 +14,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from collage_engine.cli.print_run import print_run
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.pin import LimitVerdict, PinVerdict
+from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import (
     Baseline,
     LayerTime,
@@ -36,20 +35,12 @@ from collage_engine.trials.contender import (
 )
 from collage_engine.trials.standings import RaceResult
 from collage_engine.wording import titles
-from collage_engine.wording.facts import changed_facts, limit_facts, run_facts
+from collage_engine.wording.facts import changed_facts, run_facts
 from collage_engine.wording.figures import (
     answer_text,
-    bound_text,
     difference,
-    estimate_text,
-    partition_us,
-    untimed_text,
-    verdict_sentence,
 )
-from collage_engine.wording.latencies import latency_rows
 from collage_engine.wording.layers import partition_figures
-from collage_engine.wording.sentences import NO_TURN
-from collage_engine.wording.titles import baseline_title, toolchain_title
 from tests.support.graphs import GraphBuilder, operator, record_of
 from tests.support.runs import partition, run_record
 from tests.support.scripted_workers import cover
@@ -85,21 +76,6 @@ def a_run(**fields: Any) -> Run:
     )
 
 
-def test_rows_and_the_command_line_mark_them(capsys: Any) -> None:
-    tied = a_run(tied=["tvm"])
-    assert {row.name: row.tied for row in latency_rows(tied)} == {
-        "Collage": False,
-        baseline_title(tied.baselines[0]): True,
-        baseline_title(tied.baselines[1]): False,
-    }
-    print_run(tied)
-    said = capsys.readouterr().out
-    (line,) = [line for line in said.splitlines() if "99.0" in line and "whole" in line]
-    assert line.lstrip().startswith("=") and "= is as fast as →" in said
-    print_run(a_run())
-    assert "is as fast as →" not in capsys.readouterr().out
-
-
 def test_common_rounds_decide_however_far_apart_single_rounds_lie() -> None:
     run = a_run()
     assert run.placement is not None
@@ -116,49 +92,6 @@ def test_common_rounds_decide_however_far_apart_single_rounds_lie() -> None:
         assert found is not None and found.text == "not timed together"
 
 
-def test_the_answer_names_what_runs_and_how_few_had_their_turn() -> None:
-    late = [
-        Baseline(name=name, kind="whole-model", reason=NO_TURN)
-        for name in ("tvm", "openvino", "onnxruntime", "openblas")
-    ]
-    own = Baseline(name="onednn", kind="whole-model", measured_us=29.5, candidates=("whole",))
-    whole = Placement(
-        partitions=(partition(0, candidate="whole", us=22.8),),
-        estimated_us=26.6,
-        measured_us=29.5,
-        additive_error_us=2.9,
-    )
-    run = run_record(placement=whole, baselines=[own, *late], winner="onednn", lower_bound_us=24.6)
-    told = answer_text(whole, run)
-    title, tvm = toolchain_title("onednn"), toolchain_title("tvm")
-    assert told == f"{title}, 29.5 µs · the only one of 5 toolchains that was timed"
-    before = run_record(baselines=[Baseline(name="tvm", kind="whole-model", measured_us=24.6)])
-    assert answer_text(whole, run, [before]) == f"{told}; {tvm} took 24.6 µs in another run"
-    assert untimed_text(run_record(placement=whole, baselines=[own])) == ""
-    # One partition has one figure: neither an estimate nor a bound below it is told.
-    assert partition_us(whole, whole.partitions[0]) == 29.5
-    assert estimate_text(whole) == bound_text(run) == ""
-    run.lower_bound_us = 26.6
-    assert bound_text(run) == "the best by these costs (proved)"
-
-
-def test_a_quick_run_is_compared_with_what_it_timed_of_the_run_before() -> None:
-    mix = Placement(
-        partitions=(partition(0, candidate="a", toolchain="tvm"),),
-        estimated_us=12.0,
-        measured_us=12.0,
-    )
-    own = Baseline(name="onednn", kind="whole-model", measured_us=16.0, candidates=("whole",))
-    whole = Placement(
-        partitions=(partition(0, candidate="whole"),), estimated_us=16.0, measured_us=16.0
-    )
-    run = run_record(placement=whole, baselines=[own], winner="onednn", rivals=[mix])
-    tvm = toolchain_title("tvm")
-    assert answer_text(whole, run).endswith(f"16.0 µs · 33.3 % slower than {tvm} (12.0 µs)")
-    run.tied = ["collage"]
-    assert answer_text(whole, run).endswith(f"{tvm} (12.0 µs): not decided on this machine now")
-
-
 GRAPH = record_of(operator(0, "add", onnx_nodes=("sum",)))
 
 
@@ -166,39 +99,6 @@ GRAPH = record_of(operator(0, "add", onnx_nodes=("sum",)))
 def no_titles_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Toolchains have no titles here, whatever other tests taught the palette."""
     monkeypatch.setattr(titles, "_learned", {})
-
-
-def run(winner: str, measured: float) -> Run:
-    return run_record(
-        placement=Placement(partitions=(), estimated_us=1.0, measured_us=measured),
-        baselines=[
-            Baseline(name="onnxruntime", kind="whole-model", measured_us=12.0),
-            Baseline(name="greedy a → b", kind="greedy", measured_us=9.0),
-            Baseline(name="onednn", kind="whole-model", reason="cannot"),
-        ],
-        winner=winner,
-        rivals=[Placement(partitions=(partition(0, us=1.0),), estimated_us=1.0, measured_us=9.0)],
-    )
-
-
-@pytest.mark.parametrize(
-    ("winner", "says"),
-    [
-        (
-            "collage",
-            "Collage's placement takes 8.00 µs, −33.3 % against onnxruntime only (12.0 µs).",
-        ),
-        (
-            "onnxruntime",
-            "onnxruntime only is exported: it takes 8.00 µs. The best placement of the search "
-            "(1 partition, onednn) takes 9.00 µs, +12.5 % against onnxruntime only.",
-        ),
-        ("greedy a → b", "greedy a → b is exported: it takes 8.00 µs."),
-    ],
-)
-def test_the_report_begins_with_what_won(winner: str, says: str) -> None:
-    """A greedy baseline is mixed itself, and its kind is not said twice."""
-    assert says in verdict_sentence(run(winner, 8.0))
 
 
 def test_a_users_placement_is_checked_before_anything_is_measured():
@@ -219,18 +119,6 @@ RUN = run_record(
         seen=MemorySeen(), weights_bytes=1024, artifact_bytes=5 << 20, library_bytes=4 << 20
     ),
 )
-
-
-def test_limits_that_cannot_be_kept_say_why() -> None:
-    reason = "no placement keeps to at most 1 MB"
-    (fact,) = limit_facts(
-        [
-            LimitVerdict(
-                constraint="max_bytes", text="at most 1 MB", state="infeasible", reason=reason
-            )
-        ]
-    )
-    assert fact.value == f"infeasible: {reason}"
 
 
 def test_two_runs_side_by_side() -> None:

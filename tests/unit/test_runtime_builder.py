@@ -89,24 +89,6 @@ def test_built_once_and_named_by_its_sources(
     assert builder.build(source) == runtime
 
 
-def test_what_other_packages_put_beside_its_headers_is_all_the_same(
-    source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PyTorch's packages for CUDA share one folder of headers with those that are included."""
-    version = tmp_path / "include" / "version.h"
-    version.parent.mkdir()
-    version.write_text("#define VERSION 1\n")
-    headed = replace(source, includes=(version.parent,), headers=(version,))
-    runtime = builder.build(headed)
-    (version.parent / "another.h").write_text("")
-    builder._fingerprint.cache_clear()
-    monkeypatch.setattr(builder, "find_compiler", lambda: pytest.fail("compiled again"))
-    assert builder.build(headed) == runtime
-    version.write_text("#define VERSION 2\n")
-    with pytest.raises(pytest.fail.Exception):
-        builder.build(headed)
-
-
 def test_a_wheel_carries_it_for_machines_without_a_compiler(
     source: builder.RuntimeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.records.candidate import CandidateRecord, Cost, Refusal
 from collage_engine.records.graph import ModelRecord
-from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.pin import Pin
 from collage_engine.records.placement import (
     Baseline,
     Placement,
@@ -169,13 +169,6 @@ def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
     assert found.prices[parts["first"].id].us == pytest.approx(7.68 - 25.2), "it would be faster"
 
 
-def test_a_partition_that_is_the_whole_model_takes_what_was_measured_last():
-    opened, parts = a_mix_that_won()
-    told, _ = explain_document(opened, 0)
-    here = {line.candidate: line.here_us for line in told.alternatives}
-    assert here[parts["whole"].id] == 32.7, "and not 49.7, an early time"
-
-
 def test_a_pin_costs_the_difference_of_what_was_measured():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
@@ -228,26 +221,6 @@ def test_the_explanation_is_about_the_placement_that_is_shown():
     assert not any("Run 2" in text for text in told.words)
 
 
-def test_the_second_best_placement_is_so_by_its_measured_time():
-    """One is expected to be faster than the other, and was measured to be slower."""
-    ours = candidate((0, 1), cost(8.0))
-    expected, measured = (
-        candidate((0, 1), cost(9.9), "openvino"),
-        candidate((0, 1), cost(10.2), "tvm"),
-    )
-    timed = [
-        Baseline(
-            name=each.instance.toolchain, kind="whole-model", measured_us=us, candidates=(each.id,)
-        )
-        for each, us in ((expected, 10.6), (measured, 9.8))
-    ]
-    opened = document(ours, expected, measured)
-    opened.runs = [run("r1", placement(ours, measured_us=8.3), *timed)]
-    told, _ = explain_document(opened, 0)
-    assert told.runner_up is not None
-    assert [part.candidate for part in told.runner_up.partitions] == [measured.id]
-
-
 @pytest.mark.parametrize(
     ("tied", "status"), [(["openvino"], ["tied", "slower"]), ([], ["slower", "slower"])]
 )
@@ -263,31 +236,6 @@ def test_common_rounds_decide_what_ties_with_what_a_run_exports(tied, status):
     assert [line.status for line in told.alternatives] == ["chosen", *status]
 
 
-def test_a_tie_with_the_best_placement_of_the_search_is_none_with_other_ones():
-    exported, best = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(15.1), "tvm")
-    before = candidate((0, 1), cost(17.1), "openvino")
-    shown = placement(exported, measured_us=15.2)
-    made = run("r1", shown, tied=["collage"])
-    made.winner = "onednn"
-    made.rivals = [placement(best, measured_us=15.1), placement(before, measured_us=17.1)]
-    assert made.best_found() is made.rivals[0]
-    assert not made.tells_apart(shown, made.rivals[0])
-    assert made.tells_apart(shown, made.rivals[1]), "that of the run before"
-
-
-def test_library_calls_are_told_by_the_nodes_of_the_file():
-    called = msgspec.structs.replace(
-        candidate((0, 1), MEASURED, "onnxruntime"), composites=(("onnxruntime.conv", (0, 1)),)
-    )
-    opened = document(called)
-    opened.toolchains = [
-        ToolchainState(name="onnxruntime", title="ONNX Runtime", targets=("cpu",), available=True)
-    ]
-    told, _ = explain_document(opened, 0)
-    assert any(text.startswith("It calls ONNX Runtime for Relu+Relu (") for text in told.words)
-    assert not any("onnxruntime" in sentence for sentence in told.words)
-
-
 def test_the_reason_of_a_pinned_node_is_the_pin():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
@@ -301,15 +249,6 @@ def test_the_reason_of_a_pinned_node_is_the_pin():
     assert told.words[0] == "The pin relu2=openvino puts it here: costs 25.0 µs."
     told, _ = explain_document(opened, 0, search, whole)
     assert "relu2" not in told.words[0], "the pin is on the other node"
-
-
-def test_a_pin_on_many_nodes_is_named_by_the_first():
-    few, many = ("a,b=onednn", "a,b,c,d,e=onednn")
-    assert Pin(kind="on", nodes=(1, 2), text=few).title == few
-    assert Pin(kind="on", nodes=(1,), text=many).title == "a and 4 more=onednn"
-    named = tuple("abcdef")
-    assert Pin(kind="never", nodes=(1,), text="!a,b*=tvm", onnx_nodes=named).title.endswith("=tvm")
-    assert Pin(kind="exactly", nodes=(1,), text="exactly(stage*)").title == "exactly(stage*)"
 
 
 def test_times_of_different_runs_are_compared_by_what_both_have_timed():
@@ -437,26 +376,3 @@ def test_two_pins_that_rule_out_one_placement_have_a_price_together():
     )
     opened.pins = without_tvm[:1]
     assert search_document(opened, RunSettings(), None, shown)[0].pins_us is None
-
-
-def test_an_earlier_run_is_explained_with_the_pins_that_it_was_made_under():
-    pinned, best = candidate((0, 1), cost(15.2)), candidate((0, 1), cost(14.1), "tvm")
-    opened = document(pinned, best)
-    under = [PinVerdict(pin="relu1=!tvm", state="honoured", price_us=1.1)]
-    first, second = placement(pinned, measured_us=15.2), placement(best, measured_us=14.1)
-    opened.runs = [run("r1", first, pins=under), run("r2", second)]
-    told, _ = explain_document(opened, 0, None, first)
-    assert told.words[0] == (
-        "Run 1 was placed under the pin relu1=!tvm; what follows compares without it, as the "
-        "session is now."
-    )
-    assert (
-        "by itself tvm would take 1.10 µs less, and another placement with it takes 1.10"
-        in (told.words[1])
-    )
-    told, _ = explain_document(opened, 0)
-    assert "pin" not in " ".join(told.words), "the newest run had none"
-    opened.pins = [Pin(kind="never", nodes=(0,), toolchain="tvm", text="relu1=!tvm")]
-    told, _ = explain_document(opened, 0, None, first)
-    assert told.words[0].startswith("The pin relu1=!tvm puts it here"), "it is kept now"
-    assert not any("was placed under" in text for text in told.words)

@@ -7,7 +7,6 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +16,7 @@ from collage_engine.search.api import Search, reuse, solve
 from collage_engine.search.check import check_cover
 from collage_engine.search.problem import Answer
 from collage_engine.search.problem_json import problem_from
-from tests.support.search_instances import BruteForce, lanes_problem, random_problem
+from tests.support.search_instances import BruteForce, random_problem
 from tests.unit.test_search_exact import compare_cover, compare_ranked, compare_regrets
 
 ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
@@ -150,84 +149,6 @@ def conflicts(
     for limit in answer.limit_verdicts:
         own = next((core for core in named if limit.constraint in core), ())
         assert limit.state == ("infeasible" if own else "pending")
-
-
-def crowded_problem(seed: int) -> dict[str, Any]:
-    """A few nodes with so many pins and limits that they mostly contradict each other."""
-    rng = random.Random(seed)
-    count = rng.randint(1, 4)
-    candidates = [
-        {"nodes": [node], "toolchain": name}
-        for node in range(count)
-        for name in CHAINS
-        if rng.random() < 0.7
-    ]
-    candidates += [
-        {"nodes": [node, node + 1], "toolchain": rng.choice(CHAINS)} for node in range(count - 1)
-    ]
-    pins: list[dict[str, Any]] = []
-    for _ in range(rng.randint(1, 4)):
-        nodes, name = [rng.randrange(count)], rng.choice(CHAINS)
-        pins.append(
-            rng.choice(
-                [
-                    {"nodes": nodes, "toolchain": name},
-                    {"nodes": nodes, "not_toolchain": name},
-                    {"nodes": nodes, "exactly": True},
-                    {"nodes": [min(nodes[0], max(count - 2, 0)), count - 1], "together": True},
-                ]
-            )
-        )
-    return {
-        "nodes": [{"id": n, "inputs": [n - 1] if n else []} for n in range(count)],
-        "outputs": [count - 1],
-        "candidates": [
-            {**c, "id": index, "cost_us": rng.randint(1, 9)} for index, c in enumerate(candidates)
-        ],
-        "transitions": {},
-        "pins": pins,
-        "constraints": random_constraints(rng),
-    }
-
-
-@pytest.mark.parametrize("block", range(2))
-def test_conflicts_are_minimal_really_infeasible_and_all_named(block: int) -> None:
-    tally: Counter[str] = Counter()
-    for seed in range(6 * 10**9 + block * 10**6, 6 * 10**9 + block * 10**6 + 150 * ROUNDS):
-        data = crowded_problem(seed)
-        truth = LimitedForce(data)
-        if truth.least(data["pins"]) is None:
-            tally["infeasible"] += 1
-            conflicts(seed, tally, truth, data["pins"], solve(problem_from(data)))
-    print(dict(tally))
-    assert tally["infeasible"] > 30 and min(tally["pins and limits"], tally["several"]) > 5
-
-
-def test_regrets_that_there_was_no_time_for_are_not_known_rather_than_none() -> None:
-    """Null means that no cover contains a candidate; so a chosen one never has it."""
-    data = lanes_problem(60, 2)
-    data["constraints"] = {"max_runtimes": 2}
-    problem = problem_from(data)
-    search = Search(problem)
-    truth = solve(problem, previous=search)
-    assert not truth.regrets_not_known
-    search = Search(problem)
-    original = search.solver.solve
-
-    def without_regrets(*args: Any, **options: Any) -> Any:
-        """A solver whose time is over as soon as the best cover is known."""
-        solution = original(*args, **options)
-        return replace(solution, least_through={}, others_in_no_cover=False)
-
-    search.solver.solve = without_regrets  # type: ignore[method-assign]
-    answer = solve(problem, previous=search)
-    assert answer.cost_us == truth.cost_us
-    kinds = (set(answer.regrets), set(answer.regret_bounds), set(answer.regrets_not_known))
-    assert sum(map(len, kinds)) == len(problem.candidates) == len(set().union(*kinds))
-    for name, regret in answer.regrets.items():
-        assert truth.regrets[name] == regret
-    assert set(answer.cover) <= set(answer.regrets)
-    assert answer.regrets_not_known
 
 
 def test_k_best_keep_to_the_limits() -> None:

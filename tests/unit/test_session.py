@@ -70,13 +70,6 @@ def test_everything_comes_back(tmp_path, name):
     assert [file.name for file in tmp_path.iterdir()] == [name]
 
 
-def test_the_placement_of_a_model_without_operators_comes_back(tmp_path):
-    document = a_document()
-    document.runs = [run_record(placement=Placement(partitions=(), estimated_us=0.0))]
-    save_session(document, tmp_path / "a.collage")
-    assert load_session(tmp_path / "a.collage").runs == document.runs
-
-
 def test_what_cannot_be_written_as_text_leaves_no_file(tmp_path):
     document = a_document()
     document.model = msgspec.structs.replace(document.model, path="caf\udce9.onnx")
@@ -120,15 +113,6 @@ def of_two_shapes() -> Document:
         PlacedShape(ShapeChoice(dims={"batch": 4}), None),
     ]
     return second
-
-
-def test_a_session_keeps_all_shapes_in_their_order(tmp_path):
-    path = tmp_path / "two.collage"
-    document = of_two_shapes()
-    save_session(document, path)
-    loaded = load_session(path)
-    assert loaded == document
-    assert [shape.choice.text for shape in loaded.shapes] == ["batch=1", "batch=4"]
 
 
 def test_what_another_process_adds_to_a_shape_is_kept(tmp_path):

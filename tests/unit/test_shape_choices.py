@@ -20,13 +20,9 @@ from collage_engine.records.shapes import (
     MOST_SHAPES,
     OpenSizes,
     ShapeChoice,
-    ShapeRow,
-    Sharing,
     listed,
 )
 from collage_engine.support.errors import ModelError, UsageError
-from collage_engine.wording.latencies import shape_cells, sharing_sentences
-from collage_engine.wording.titles import toolchain_title
 from tests.support.written import written
 from tests.zoo.net import Net
 
@@ -303,38 +299,3 @@ def test_a_model_without_named_dimensions_says_so():
     net.output(net.op("Relu", net.input("x", [1, 3])))
     with pytest.raises(UsageError, match="all sizes of its 1 input are fixed"):
         input_shapes(net.model(), {"batch": 1}, {}, "m.onnx")
-
-
-def test_the_table_says_what_a_shape_gains_and_what_the_artifact_shares():
-    row = ShapeRow(
-        choice=ShapeChoice(dims={"batch": 4}),
-        inputs={"x": (4, 3)},
-        run="r1",
-        latency_us=2000.0,
-        items=4,
-        items_per_s=2000.0,
-        toolchains=("onednn", "tvm"),
-        best_single="onednn",
-        best_single_us=2500.0,
-        distinct=10,
-        from_store=4,
-    )
-    assert row.gain == 1.25
-    assert shape_cells(row) == (
-        "batch=4",
-        "2.00 ms",
-        "2,000",
-        f"{toolchain_title('onednn')}, {toolchain_title('tvm')}",
-        f"{toolchain_title('onednn')}, 2.50 ms",
-        "−20.0 %",
-    )
-    sharing = Sharing(
-        bytes=1 << 20,
-        apart_bytes=2 << 20,
-        others="onnxruntime",
-    )
-    together, others = sharing_sentences(2, sharing)
-    assert sharing_sentences(1, sharing) == [others]
-    assert "1.00 MiB together; apart they would take 2.00 MiB" in together
-    title = toolchain_title("onnxruntime")  # which other tests may have told
-    assert others == f"any other shape runs the model's own file on {title}"

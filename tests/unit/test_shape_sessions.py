@@ -88,15 +88,6 @@ def runs_in(session: Path) -> dict[str, int]:
     return {choice.text: len(each.runs) for choice, each in document.placed_shapes}
 
 
-def test_a_second_placing_keeps_the_runs_of_the_first(tmp_path: Path) -> None:
-    session = tmp_path / "s.collage"
-    for count in (1, 2):
-        found = placed(session)
-        assert found.not_saved is None and found.session == session
-        assert runs_in(session) == {"batch=1": count, "batch=4": count}
-    assert list(tmp_path.iterdir()) == [session]
-
-
 def test_an_artifact_that_cannot_be_written_loses_no_run(
     engine: EngineWithoutChildren, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

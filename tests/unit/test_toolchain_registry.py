@@ -105,20 +105,6 @@ def test_probe_that_fails_is_a_reason(
     assert re.search(reason, state.reason)
 
 
-def test_probe_is_asked_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
-
-    def answer(name: str, limit_s: float, stop: Flag) -> ToolchainState:
-        asked.append(name)
-        return ToolchainState(name=name, available=True, colour="#123456")
-
-    monkeypatch.setattr(registry, "_probe_in_child", answer)
-    states = registry.probe_all()
-    assert [s.name for s in states] == list(registry.all_names())
-    registry.probe_all(["onednn", "tvm"])
-    assert sorted(asked) == sorted(registry.all_names())
-
-
 def test_who_is_not_ready_in_time_is_left_out_and_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -144,14 +130,3 @@ def test_who_is_not_ready_in_time_is_left_out_and_asked_again(
     later = {state.name: state for state in registry.probe_all()}
     assert later["onednn"].available, "it is not remembered as missing"
     assert all(state.available for state in later.values())
-
-
-def test_a_record_says_what_the_toolchain_says_of_itself() -> None:
-    about = registry.about("cublas")
-    missing = ToolchainState(name="cublas", available=False, reason="no driver")
-    found = registry.described(missing, about)
-    assert (found.title, found.colour, found.letters) == ("cuBLAS", about.colour, "CB")
-    assert found.targets == ("cuda",) and found.install == about.install
-    assert found.licence == about.licence
-    here = registry.described(ToolchainState(name="cublas", available=True), about)
-    assert here.install is None

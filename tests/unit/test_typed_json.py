@@ -121,14 +121,3 @@ def test_settings_that_no_run_can_have_are_refused_at_construction(wrong: dict[s
         api.RunSettings(**wrong)
     with pytest.raises(p.msgspec.ValidationError):  # the service answers with it
         convert({"document": "d", "settings": wrong}, p.RunStart, json=True)
-
-
-@pytest.mark.parametrize(
-    "wrong", [{"dims": 5}, {"dims": {"batch": "4"}}, {"shapes": {"x": 3}}], ids=str
-)
-def test_shapes_that_are_none_are_refused_at_construction(wrong: dict[str, Any]) -> None:
-    with pytest.raises(CollageError, match=next(iter(wrong))):
-        api.ShapeChoice(**wrong)
-    if "dims" in wrong:
-        with pytest.raises(CollageError):
-            api.combined(wrong["dims"], {})
