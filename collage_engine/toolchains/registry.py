@@ -50,7 +50,6 @@ TOOLCHAINS: dict[str, str] = {
     "onednn": "collage_engine.toolchains.onednn.toolchain:OneDnnToolchain",
     "openvino": "collage_engine.toolchains.openvino.toolchain:OpenVinoToolchain",
     "openblas": "collage_engine.toolchains.openblas.toolchain:OpenBlasToolchain",
-    "mkl": "collage_engine.toolchains.mkl.toolchain:MklToolchain",
     "cublas": "collage_engine.toolchains.cublas.toolchain:CublasToolchain",
     "cudnn": "collage_engine.toolchains.cudnn.toolchain:CudnnToolchain",
     "cutlass": "collage_engine.toolchains.cutlass.toolchain:CutlassToolchain",

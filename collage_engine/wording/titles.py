@@ -47,7 +47,7 @@ def toolchain_state(name: str) -> ToolchainState:
 
 
 def toolchain_title(name: str | None) -> str:
-    """Return the name people know, with the instance's options: ``TVM (library OpenBLAS)``."""
+    """Return the name people know, with the instance's options: ``TVM (precision bf16)``."""
 
     def learned(name: str) -> str:
         state = _learned.get(name)

@@ -94,7 +94,7 @@ def test_what_is_not_ready_is_made_ready_beside_the_run_and_joins_it(
     monkeypatch.setattr(registry, "_probe_in_child", slow)
     monkeypatch.setattr(registry, "recall", lambda name, target: None)
     monkeypatch.setattr(registry, "_probed", {})
-    names = ("tvm", "openblas", "mkl")
+    names = ("tvm", "openblas", "onednn")
     first = registry.probe_all(names, ready_by=time.monotonic(), beside=True)
     assert [state.late for state in first] == [True, True, True]
     again = registry.probe_all(names, ready_by=time.monotonic(), beside=True)

@@ -170,7 +170,7 @@ def test_the_desktop_imports_only_records_drawing_and_the_protocol():
 
 def test_a_toolchain_knows_no_other_toolchain():
     contract = {"base", "capabilities", "registry", "sources"}
-    shared = contract | {"runtime", "blas"}
+    shared = contract | {"runtime"}
     folders = [p for p in (ENGINE / "toolchains").iterdir() if (p / "__init__.py").exists()]
     wrong = []
     for folder in folders:

@@ -1,10 +1,8 @@
-// A BLAS as a runtime module: a batch of products of row-major matrices in one call.
+// OpenBLAS as a runtime module: a batch of products of row-major matrices in one call.
 //
-// The library's own threads stay off. A large product is shared among the threads of TVM's pool,
-// which stand idle while TVM's kernels wait for it.
-#ifndef COLLAGE_BLAS_MODULE_H_
-#define COLLAGE_BLAS_MODULE_H_
-
+// The library is what scipy-openblas32 ships, every symbol with the prefix scipy_. Its own threads stay off. A large
+// product is shared among the threads of TVM's pool, which stand idle while TVM's kernels wait for it.
+#include <cblas.h>
 #include <collage_module.h>
 #include <dlfcn.h>
 
@@ -16,21 +14,31 @@
 #include <vector>
 
 namespace collage {
+namespace {
 
-// c (m×n) = a (m×k) · b (k×n) + beta·c, row major, by the function that the library's own file names.
-inline void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+// c (m×n) = a (m×k) · b (k×n) + beta·c, row major.
+void Multiply(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
                      float beta, float* c, int64_t ldc) {
-  COLLAGE_SGEMM(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
+  scipy_cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, m, n, k, 1.0f, a, lda, b, ldb, beta, c, ldc);
 }
-// What follows is defined by that file.
+
 // Multiply-adds of the largest product that the library computes unpacked; 0 when it packs always.
-double SmallProduct();
-std::string LibraryName();
+double SmallProduct() {
+  // The unpacked kernels of sgemm exist for AVX-512 only, up to 100·100·100.
+  static const double most = [] {
+    const std::string core = scipy_openblas_get_corename();
+    return core == "SkylakeX" || core == "Cooperlake" || core == "SapphireRapids" ? 1e6 : 0.0;
+  }();
+  return most;
+}
+
+std::string LibraryName() { return scipy_openblas_get_config(); }
+
 // Called once, when the first module is made: one thread of the library's own.
-void StartLibrary();
+void StartLibrary() { scipy_openblas_set_num_threads(1); }
 
 // A piece of about `most`, so that equal pieces fill `extent`; a multiple of 16 when it is cut.
-inline int64_t EvenPiece(int64_t extent, int64_t most) {
+int64_t EvenPiece(int64_t extent, int64_t most) {
   if (extent <= most) return extent;
   const int64_t count = (extent + most - 1) / most, piece = (extent + count - 1) / count;
   return std::min(extent, (piece + 15) / 16 * 16);
@@ -41,7 +49,7 @@ inline int64_t EvenPiece(int64_t extent, int64_t most) {
 // all where one extent is short and packing the other operand would cost as much as the product. Over 13 products
 // of ResNet-50 and BERT these sizes are 5 % behind the best of nine choices for each, the others 4 to 7 % behind.
 // `beta`: 1 where the product is added to what lies in c, else 0.
-inline void MultiplyAll(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
+void MultiplyAll(int64_t m, int64_t n, int64_t k, const float* a, int64_t lda, const float* b, int64_t ldb,
                         float beta, float* c, int64_t ldc) {
   const double small = SmallProduct();
   int64_t rows = m, columns = n, depth = k;
@@ -210,6 +218,7 @@ class BlasModule : public PlanModule {
   bool bias_by_rows_ = false;
 };
 
+}  // namespace
 }  // namespace collage
 
 TVM_FFI_STATIC_INIT_BLOCK() {
@@ -222,5 +231,3 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     return tvm::ffi::String(collage::LibraryName());
   });
 }
-
-#endif  // COLLAGE_BLAS_MODULE_H_

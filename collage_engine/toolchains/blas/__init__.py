@@ -1,1 +1,0 @@
-"""Holds the code that all BLAS toolchains share; it computes one product a call."""

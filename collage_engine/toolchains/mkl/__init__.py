@@ -1,1 +1,0 @@
-"""Makes Intel's MKL a toolchain."""
