@@ -179,7 +179,7 @@ class OneDnnToolchain(CppToolchain):
             layers.append(
                 Layer(
                     name=primitive["what"],
-                    kind=primitive["kernel"],
+                    kind=primitive["implementation"],
                     us=statistics.median(us),
                     nodes=tuple(dict.fromkeys(chain.from_iterable(names))),
                 )

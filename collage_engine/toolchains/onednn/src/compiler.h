@@ -9,8 +9,8 @@
 #include <functional>
 #include <unordered_map>
 
-#include "constants.h"
-#include "post_ops.h"
+#include "plan_step.h"
+#include "program.h"
 
 namespace collage {
 
@@ -172,7 +172,7 @@ class Compiler {
     View source = UseDense(given);
     auto make = [&](const Desc& dst, const primitive_attr& attr) -> PrimitiveDesc {
       return dnnl::eltwise_forward::primitive_desc(
-          Engine(), dnnl::prop_kind::forward_inference, op.alg, dst, dst, op.alpha, op.beta, attr,
+          Engine(), kInference, op.alg, dst, dst, op.alpha, op.beta, attr,
           true);
     };
     return Fused(op.name, source.desc, rest, make, Reading({{DNNL_ARG_SRC, source}}));
@@ -235,14 +235,8 @@ class Compiler {
   }
 
   static Dims BroadcastDims(const Dims& a, const Dims& b) {
-    if (a.size() != b.size()) TVM_FFI_THROW(ValueError) << "operands of different rank";
     Dims dims(a.size());
-    for (size_t d = 0; d < a.size(); ++d) {
-      if (a[d] != b[d] && a[d] != 1 && b[d] != 1) {
-        TVM_FFI_THROW(ValueError) << "operands do not broadcast";
-      }
-      dims[d] = std::max(a[d], b[d]);
-    }
+    for (size_t d = 0; d < a.size(); ++d) dims[d] = std::max(a[d], b[d]);
     return dims;
   }
 

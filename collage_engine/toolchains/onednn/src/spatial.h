@@ -2,7 +2,7 @@
 #ifndef COLLAGE_ONEDNN_SPATIAL_H_
 #define COLLAGE_ONEDNN_SPATIAL_H_
 
-#include "site.h"
+#include "compiler.h"
 
 namespace collage {
 

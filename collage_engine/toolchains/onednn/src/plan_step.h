@@ -1,17 +1,15 @@
-// Post-ops and the names that plans give to the library's functions.
-#ifndef COLLAGE_ONEDNN_POST_OPS_H_
-#define COLLAGE_ONEDNN_POST_OPS_H_
+// A step of a plan as its operator reads it: post-ops, and the names that plans give to functions.
+#ifndef COLLAGE_ONEDNN_PLAN_STEP_H_
+#define COLLAGE_ONEDNN_PLAN_STEP_H_
 
-#include <oneapi/dnnl/dnnl.hpp>
-#include <string>
-
-#include "collage_module.h"
+#include "layout.h"
 
 namespace collage {
 
 using dnnl::algorithm;
 using dnnl::primitive_attr;
 using PrimitiveDesc = dnnl::primitive_desc;
+inline constexpr auto kInference = dnnl::prop_kind::forward_inference;
 
 // What is applied to an operator's result before it is stored.
 struct PostOp {
@@ -56,6 +54,35 @@ inline bool IsReference(const PrimitiveDesc& pd) {
   return std::string(pd.impl_info_str()).find("ref") != std::string::npos;
 }
 
+// A plan step and what it reads from the plan.
+struct Site {
+  const json::Object& step;
+  int64_t out;
+  std::vector<PostOp> posts;
+
+  Dims dims() const { return GetInts(step, "dims"); }
+  Dims ints(const char* key) const { return GetInts(step, key); }
+  int64_t id(const char* key) const { return GetInt(step, key, -1); }
+  float number(const char* key) const { return static_cast<float>(Get<double>(step, key)); }
+  std::string text(const char* key) const { return GetString(step, key); }
+  // The result's element type.
+  Type type() const { return TypeOf(Has(step, "dtype") ? GetString(step, "dtype") : ""); }
+  // Whether a product stays in float32 in a plan in bfloat16.
+  bool full() const { return GetInt(step, "full", 0) != 0; }
+};
+
+inline PostOp ParsePostOp(const json::Object& object) {
+  PostOp op;
+  op.eltwise = GetString(object, "kind") == "eltwise";
+  op.name = GetString(object, "alg");
+  op.alg = op.eltwise ? EltwiseAlgorithm(op.name) : BinaryAlgorithm(op.name);
+  op.alpha = static_cast<float>(Get<double>(object, "alpha"));
+  op.beta = static_cast<float>(Get<double>(object, "beta"));
+  op.value = Get<int64_t>(object, "value");
+  op.last = Get<bool>(object, "last");
+  return op;
+}
+
 }  // namespace collage
 
-#endif  // COLLAGE_ONEDNN_POST_OPS_H_
+#endif  // COLLAGE_ONEDNN_PLAN_STEP_H_
