@@ -44,8 +44,8 @@ from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import (
     LowersToTir,
     border_formats,
-    composites_of,
     swallows_nan,
+    takes_set,
 )
 from collage_engine.toolchains.registry import all_names, get, probe_all
 from collage_engine.toolchains.sources import source_hash
@@ -385,7 +385,7 @@ def source_of(
             supports=_asked_reason(name, supports),
             whole_model=toolchain.about.whole_model,
             lowers_to_tir=isinstance(toolchain, LowersToTir),
-            made_of=asked(name, lambda nodes: composites_of(toolchain, graph, instance, nodes)),
+            takes_set=asked(name, lambda nodes: takes_set(toolchain, graph, instance, nodes)),
             formats=border_formats(toolchain, instance),
             device=instance.device,
         )

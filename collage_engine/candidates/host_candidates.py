@@ -71,7 +71,7 @@ def host_sources(
                 whole_model=False,
                 host=True,
                 formats=(),
-                made_of=None,
+                takes_set=None,
             )
             if any(host.supports(index) is None for index in graph.operators):
                 found.append(host)

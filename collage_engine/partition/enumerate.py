@@ -159,11 +159,8 @@ class _Collector:
             return
         if operators & ~self.supported or not self.graph.convex(operators):
             return
-        if self.source.made_of is not None:
-            made = self.source.made_of(operators)
-            if made is None:
-                return
-            composites = made or composites
+        if self.source.takes_set is not None and not self.source.takes_set(operators):
+            return
         self.found[operators] = _Found({rule: None}, composites)
 
     def rules(self) -> None:

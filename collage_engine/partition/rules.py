@@ -212,8 +212,8 @@ class CandidateSource:
     lowers_to_tir: bool = False
     """Whether TVM compiles its partitions; FuseOps groups are then among its candidates."""
     device: str = "cpu"
-    made_of: Callable[[OperatorSet], Composites | None] | None = None
-    """Composites that it makes of a set of calls; None: the set is no candidate of its."""
+    takes_set: Callable[[OperatorSet], bool] | None = None
+    """Tells whether a set of calls that it supports is a candidate of its; None: each is."""
     formats: tuple[str, ...] = (PLAIN,)
     """What its partitions can take and give at their borders."""
     host: bool = False

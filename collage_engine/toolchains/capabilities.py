@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.partition.rules import Composites
     from collage_engine.records.graph import OperatorNumber, OperatorSet, TensorType
     from collage_engine.records.placement import Layer, Profile
     from collage_engine.records.toolchain import (
@@ -84,18 +83,13 @@ class SwallowsNan(Protocol):
 
 
 @runtime_checkable
-class MakesComposites(Protocol):
-    """The capability to decide which library calls a candidate becomes."""
+class JudgesSets(Protocol):
+    """The capability to say which sets of calls it takes, if it takes not all that it supports."""
 
-    def composites_of(
+    def takes_set(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> Composites | None:
-        """Return the composites that the toolchain makes of a set of calls that it supports.
-
-        Returns:
-            None when the set is no candidate of this instance; an empty tuple when the rules'
-            composites stand.
-        """
+    ) -> bool:
+        """Tell whether a set of calls that it supports is a candidate of an instance."""
         ...
 
 
@@ -339,16 +333,11 @@ def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[s
     return toolchain.formats(instance) if isinstance(toolchain, BorderFormats) else (PLAIN,)
 
 
-def composites_of(
+def takes_set(
     toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-) -> Composites | None:
-    """Return what ``MakesComposites.composites_of`` does.
-
-    Without the capability it returns an empty tuple: the rules' composites stand.
-    """
-    if isinstance(toolchain, MakesComposites):
-        return toolchain.composites_of(graph, instance, nodes)
-    return ()
+) -> bool:
+    """Tell whether a set of calls is a candidate; without the capability each of supported ones."""
+    return not isinstance(toolchain, JudgesSets) or toolchain.takes_set(graph, instance, nodes)
 
 
 def libraries_for(

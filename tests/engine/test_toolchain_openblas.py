@@ -180,7 +180,7 @@ def test_only_a_constant_for_each_channel_is_a_bias(
     added = net.input(*shape) if shape == (1, 8, 1, 1) else net.randn(*shape)
     model = imported(net.model(net.add("Add", y, added)))
     instance = default_instance(toolchain)
-    assert toolchain.composites_of(model.graph, instance, model.graph.everything) is None
+    assert not toolchain.takes_set(model.graph, instance, model.graph.everything)
     told = [toolchain.supports(model.graph, i, instance) for i in model.graph.operators]
     assert told[0] is None and told[1] is not None and "no Add" in told[1]
 
@@ -198,7 +198,7 @@ def test_each_product_is_a_candidate_and_nothing_else(toolchain: OpenBlasToolcha
         instance=instance,
         spec=toolchain.partition_spec(instance, graph),
         supports=lambda index: toolchain.supports(graph, index, instance),
-        made_of=lambda nodes: toolchain.composites_of(graph, instance, nodes),
+        takes_set=lambda nodes: toolchain.takes_set(graph, instance, nodes),
     )
     found = [c.nodes for c in enumerate_candidates(graph, [source])]
     ops = [graph.nodes[i].op for i in graph.operators]

@@ -7,6 +7,7 @@ from pathlib import Path
 from collage_engine.machine.cuda import generation
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import ToolchainAbout
+from collage_engine.toolchains.cublas.rules import DIALECT
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import FIRST_TF32, LICENCE, CudaToolchain
 
@@ -29,6 +30,7 @@ class CublasToolchain(CudaToolchain):
         pattern="grid",
     )
     depends = ("collage_engine.partition.patterns",)
+    dialect = DIALECT
     wheels = ("nvidia-cublas", "nvidia-cublas-cu13")
     library_name = "libcublasLt.so.13"
     version_header, version_macros = "cublas_api.h", ("CUBLAS_VER_", "PATCH")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout
+from collage_engine.toolchains.cudnn.rules import DIALECT
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import (
     LICENCE,
@@ -33,6 +34,7 @@ class CudnnToolchain(CudaToolchain):
         pattern="cross",
     )
     depends = ("collage_engine.partition.patterns",)
+    dialect = DIALECT
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
     version_header, version_macros = "cudnn_version.h", ("CUDNN_", "PATCHLEVEL")

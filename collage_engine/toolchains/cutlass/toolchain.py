@@ -17,6 +17,7 @@ from collage_engine.records.toolchain import (
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.cutlass.library import need_nvcc
+from collage_engine.toolchains.cutlass.rules import DIALECT
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain
 
@@ -49,6 +50,7 @@ class CutlassToolchain(CudaToolchain):
         pattern="dots",
     )
     depends = ("collage_engine.partition.patterns",)
+    dialect = DIALECT
     choice = "kernel"
 
     def version(self) -> str:

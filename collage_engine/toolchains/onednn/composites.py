@@ -7,8 +7,8 @@ compiled, and it becomes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -24,11 +24,6 @@ from collage_engine.records.graph import (
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.chains import ACTIVATIONS, VALUES
 
-Build = Callable[[OneDnnProgram, Match], int | None]
-"""A function that emits a composite; it returns None where constants have other values than
-expected."""
-
-
 _ACTIVATIONS = {
     "gelu_erf": ("gelu_erf", 0.0, 0.0),
     "gelu_tanh": ("gelu_tanh", 0.0, 0.0),
@@ -38,41 +33,24 @@ _ACTIVATIONS = {
 """By chain: oneDNN's function that it is, with its parameters."""
 
 
-def _as_written(plan: OneDnnProgram, match: Match) -> bool:
-    """Return whether the scalar constants that the match bound have the chain's values."""
-    if plan.dry:
-        return True
-    bound = ((plan.scalar(i), VALUES[n]) for n, i in match.bindings.items() if n in VALUES)
-    return all(given is not None and np.isclose(given, v, rtol=1e-3) for given, v in bound)
-
-
-def _activation(name: str) -> Build:
-    def build(plan: OneDnnProgram, match: Match) -> int | None:
-        if not _as_written(plan, match):
-            return None
-        return plan.eltwise(plan.tensor(match.bindings["x"]), *_ACTIVATIONS[name])
-
-    return build
-
-
-def _hardsigmoid(plan: OneDnnProgram, match: Match) -> int | None:
-    alpha, beta = (plan.scalar(match.bindings[name]) or 0.0 for name in ("alpha", "beta"))
-    return plan.eltwise(plan.tensor(match.bindings["x"]), "hardsigmoid", alpha, beta)
-
-
-_BUILDS: dict[str, Build] = {
-    "hardsigmoid": _hardsigmoid,
-    **{name: _activation(name) for name in _ACTIVATIONS},
-}
-
-
-@dataclass(frozen=True)
-class Claim:
+class Claim(NamedTuple):
     """A composite at a place in a graph."""
 
-    build: Build
+    name: str
     match: Match
-    nodes: OperatorSet
+
+
+def emit(plan: OneDnnProgram, claim: Claim) -> int | None:
+    """Emit a composite; returns None where constants have other values than expected."""
+    bound = claim.match.bindings
+    if claim.name == "hardsigmoid":
+        alpha, beta = (plan.scalar(bound[name]) or 0.0 for name in ("alpha", "beta"))
+        return plan.eltwise(plan.tensor(bound["x"]), "hardsigmoid", alpha, beta)
+    for name in () if plan.dry else VALUES.keys() & bound.keys():
+        given = plan.scalar(bound[name])
+        if given is None or not np.isclose(given, VALUES[name], rtol=1e-3):
+            return None
+    return plan.eltwise(plan.tensor(bound["x"]), *_ACTIVATIONS[claim.name])
 
 
 _known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary()
@@ -86,9 +64,10 @@ def within(graph: DataflowGraph, inside: OperatorSet) -> dict[OperatorNumber, Cl
     chosen: dict[OperatorNumber, Claim] = {}
     taken = NO_OPERATORS
     for claim in _known[graph]:
-        if not (claim.nodes & ~inside or claim.nodes & taken):
+        nodes = claim.match.nodes
+        if not (nodes & ~inside or nodes & taken):
             chosen[claim.match.root] = claim
-            taken |= claim.nodes
+            taken |= nodes
     return chosen
 
 
@@ -101,5 +80,5 @@ def _search(graph: DataflowGraph) -> Iterator[Claim]:
                 continue
             for match in all_matches(graph, pattern, root):
                 if closed(graph, match):
-                    yield Claim(_BUILDS[name], match, match.nodes)
+                    yield Claim(name, match)
                     break

@@ -67,7 +67,7 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
     claims = {
         root: each
         for root, each in composites.within(graph, nodes).items()
-        if not each.nodes & leaving & ~one_operator(root)
+        if not each.match.nodes & leaving & ~one_operator(root)
     }
     _lower_all(plan, nodes, claims)
     for index, name in function.gives.items():
@@ -88,26 +88,23 @@ def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) ->
 def _lower_all(
     plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, composites.Claim]
 ) -> None:
-    part_of = {i: root for root, each in claims.items() for i in members(each.nodes)}
+    part_of = {i: root for root, each in claims.items() for i in members(each.match.nodes)}
     for index in members(nodes):
         root = part_of.get(index)
         if root is None:
             _lower_call(plan, plan.graph.nodes[index])
         elif index == root and not _lower_composite(plan, claims[root]):
             # Its constants are others than expected: operator by operator, the root last.
-            for inner in members(claims[root].nodes):
+            for inner in members(claims[root].match.nodes):
                 _lower_call(plan, plan.graph.nodes[inner])
 
 
 def _lower_composite(plan: OneDnnProgram, claim: composites.Claim) -> bool:
-    plan.current = tuple(members(claim.nodes))
-    before = len(plan.steps)
-    value = claim.build(plan, claim.match)
-    if value is None:
-        del plan.steps[before:]
-        return False
-    plan.of_node[claim.match.root] = value
-    return True
+    plan.current = tuple(members(claim.match.nodes))
+    value = composites.emit(plan, claim)
+    if value is not None:
+        plan.of_node[claim.match.root] = value
+    return value is not None
 
 
 def _lower_call(plan: OneDnnProgram, node: Node) -> None:

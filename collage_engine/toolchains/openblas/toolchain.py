@@ -94,11 +94,11 @@ class OpenBlasToolchain(CppToolchain):
         entry = (f"{self.name}.product", biased, lambda graph, m: reason_against(graph, m.nodes))
         return byoc_rules([entry], name=self.name)
 
-    def composites_of(
+    def takes_set(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> Composites | None:
-        """Refuses several products: each is a call, and a candidate, of its own."""
-        return () if reason_against(graph, nodes) is None else None
+    ) -> bool:
+        """Refuse several products: each is a call, and a candidate, of its own."""
+        return reason_against(graph, nodes) is None
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
-import importlib.metadata
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -16,7 +14,7 @@ from weakref import WeakKeyDictionary
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, all_matches
-from collage_engine.partition.rules import Composites, PartitionRule, composite_rules
+from collage_engine.partition.rules import PartitionRule, composite_rules
 from collage_engine.records.graph import (
     NO_OPERATORS,
     OperatorNumber,
@@ -298,8 +296,8 @@ def cuda_source(
 class CudaToolchain(CppToolchain):
     """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
-    Such a library runs products or convolutions, and some operators only along with them; the
-    module ``rules`` of its folder says which. It is available where a device is; where only its
+    Such a library runs products or convolutions, and some operators only along with them, as its
+    ``dialect`` says. It is available where a device is; where only its
     packages are, it still compiles, and what it compiled can be exported
     (``ToolchainState.builds``).
     """
@@ -312,6 +310,8 @@ class CudaToolchain(CppToolchain):
     """The header that states the library's version; empty: there is none."""
     version_macros: tuple[str, str] = ("", "PATCH")
     """What the names of its macros begin with, and what that of the third number goes on with."""
+    dialect: Dialect
+    """What its library runs."""
     choice: str = ""
     """The name, in a step of its plans, of what its runtime chooses by timing."""
 
@@ -362,15 +362,9 @@ class CudaToolchain(CppToolchain):
         lower = (TF32, FLOAT16, BFLOAT16)
         return TF32 if precision in lower and generation(architecture) >= FIRST_TF32 else None
 
-    def dialect(self) -> Dialect:
-        """Return what its library runs: ``DIALECT`` of ``<folder>/rules.py``, which is imported."""
-        folder = type(self).__module__.rpartition(".")[0]
-        dialect: Dialect = importlib.import_module(f"{folder}.rules").DIALECT
-        return dialect
-
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Implement ``CppToolchain.plan``."""
-        return self.dialect().plan_of(
+        return self.dialect.plan_of(
             function.graph,
             function.nodes,
             function.inputs,
@@ -418,7 +412,7 @@ class CudaToolchain(CppToolchain):
             UnsupportedError: They are no partition for it, in whatever precision.
         """
         inputs, outputs = graph.boundary(nodes)
-        return self.dialect().plan_of(graph, nodes, inputs, outputs, blank(graph), dry=True)[0]
+        return self.dialect.plan_of(graph, nodes, inputs, outputs, blank(graph), dry=True)[0]
 
     def refused(self, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
         """Return why these calls are no partition for it, in whatever precision; None: they are."""
@@ -442,7 +436,7 @@ class CudaToolchain(CppToolchain):
         if self.name not in by_name:
             taken = NO_OPERATORS
             for root in graph.operators:
-                for match in all_matches(graph, self.dialect().pattern, root):
+                for match in all_matches(graph, self.dialect.pattern, root):
                     if match.nodes & ~taken and self.refused(graph, match.nodes) is None:
                         taken |= match.nodes
             by_name[self.name] = taken
@@ -454,11 +448,11 @@ class CudaToolchain(CppToolchain):
         def refused(graph: DataflowGraph, match: Match) -> str | None:
             return self.refused(graph, match.nodes)
 
-        table = [(f"{self.name}.product", self.dialect().pattern, refused)]
+        table = [(f"{self.name}.product", self.dialect.pattern, refused)]
         return composite_rules(self.name, table)
 
-    def composites_of(
+    def takes_set(
         self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> Composites | None:
-        """Return what only goes along with a product is no candidate without one."""
-        return () if self.refused(graph, nodes) is None else None
+    ) -> bool:
+        """Refuse what only goes along with a product, without one."""
+        return self.refused(graph, nodes) is None
