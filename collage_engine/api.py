@@ -50,6 +50,7 @@ from collage_engine.support.files import check_writable
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import convert
+from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.sentences import ENDING
 
 if TYPE_CHECKING:
@@ -483,8 +484,7 @@ class Session:
 
     def compare(self, before: str, after: str) -> Comparison:
         """Compare two runs, named by id, name or number; differences are ``after - before``."""
-        before, after = _typed("the runs", (before, after), tuple[str, str])
-        return self._opened_on.request(p.RunsCompare(document=self._handle, a=before, b=after))
+        return compare_runs(self.run(before), self.run(after), self.graph)
 
     def profile(self, toolchain: str, settings: RunSettings | None = None) -> Run:
         """Add what a runtime says of its own layers to the runs, as one that everything shows.

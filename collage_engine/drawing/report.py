@@ -20,7 +20,6 @@ from collage_engine.records.operators import NodeTitles
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import ReportFormat
 from collage_engine.records.versions import __version__
-from collage_engine.store.compare import compare_runs
 from collage_engine.store.document import Document
 from collage_engine.support.errors import UsageError
 from collage_engine.support.text import csv_table, printable, printable_json
@@ -34,6 +33,7 @@ from collage_engine.wording.amounts import (
     spread_text,
     time_text,
 )
+from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.facts import (
     fact_lines,
     precision_text,

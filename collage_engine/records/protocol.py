@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Generic, TypeVar, get_args
 import msgspec
 
 from collage_engine.records.answers import (
-    Comparison,
     ExplainAnswer,
     InsideAnswer,
     Opened,
@@ -379,14 +378,6 @@ class RunEdit(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):
     name: str | None = None
     note: str | None = None
     delete: bool = False
-
-
-class RunsCompare(DocumentRequest[Comparison], frozen=True, kw_only=True):
-    """``runs.compare``: b against a."""
-
-    method = "runs.compare"
-    a: str
-    b: str
 
 
 class ExportArtifact(ModelRequest[Exported, Exported], frozen=True, kw_only=True):

@@ -14,12 +14,11 @@ from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
 from collage_engine.planning.search_problem import make_placement
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import Comparison, ExplainAnswer, SearchAnswer
+from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import table_of
 from collage_engine.records.pin import PinVerdict
 from collage_engine.records.placement import Placement
 from collage_engine.service.open_document import OpenDocument
-from collage_engine.store.compare import compare_runs
 from collage_engine.store.pins import parse_pin
 from collage_engine.support.errors import UsageError
 from collage_engine.toolchains.registry import all_names
@@ -158,11 +157,6 @@ def runs_edit(opened: OpenDocument, request: p.RunEdit) -> p.RunsAnswer:
         if request.note is not None:
             run.note = request.note
     return p.RunsAnswer(runs=tuple(opened.document.runs))
-
-
-def runs_compare(opened: OpenDocument, request: p.RunsCompare) -> Comparison:
-    """Return two runs side by side."""
-    return compare_runs(opened.run(request.a), opened.run(request.b), opened.document.graph)
 
 
 def export_report(opened: OpenDocument, request: p.ExportReport) -> p.Exported:

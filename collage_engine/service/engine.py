@@ -560,7 +560,6 @@ HANDLERS: dict[type[Request[Any]], Callable[..., Any]] = {
     p.InsideQuery: Engine.inside_get,
     p.RunsList: _from_records(answers.runs_list),
     p.RunEdit: _from_records(answers.runs_edit),
-    p.RunsCompare: _from_records(answers.runs_compare),
     p.ExportArtifact: Engine.export_artifact,
     p.ExportShapes: Engine.export_shapes,
     p.ExportReport: _from_records(answers.export_report),

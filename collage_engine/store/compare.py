@@ -1,81 +1,12 @@
-"""Runs side by side: what moved from one to another, and what tables of several say of each."""
+"""Says of a run what tables of several runs, such as that of shapes, say of each."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.placement import Baseline, Partition, Run
+from collage_engine.records.placement import Baseline, Run
 from collage_engine.records.shapes import ShapeChoice, ShapeRow, items_of
-from collage_engine.wording.figures import difference
-from collage_engine.wording.layers import PartDifference, by_layer, placement_differences
-
-
-def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
-    """Compare ``b`` with ``a``, ONNX node by ONNX node.
-
-    A node's difference is known where it is a partition by itself in both runs: what a node takes
-    within a larger partition was not measured.
-    """
-    before, after = _by_node(a), _by_node(b)
-    owners = graph.node_of_operator
-    deltas = {
-        operator: gap.delta_us
-        for gap in differences(a, b)
-        if len({owners[operator] for operator in gap.operators}) == 1
-        for operator in gap.operators
-    }
-    firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
-    changes = []
-    for node in sorted(firsts.values()):
-        old, new = before.get(node), after.get(node)
-        old_name, new_name = (part.instance if part else None for part in (old, new))
-        regrouped = old is not None and new is not None and old.nodes != new.nodes
-        changes.append(
-            NodeChange(
-                node=node,
-                change="moved" if old_name != new_name else "regrouped" if regrouped else "same",
-                before=old_name,
-                after=new_name,
-                delta_us=deltas.get(node),
-            )
-        )
-    was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
-    gap = difference(b.placement, b, a.placement, a)
-    counts, other_counts = (Counter(part.toolchain for part in _parts(run)) for run in (a, b))
-    return Comparison(
-        a=a.id,
-        b=b.id,
-        measured_us=(was, now),
-        delta_us=gap.us - gap.other_us if gap is not None and gap.in_common else None,
-        against=gap.text if gap is not None else "",
-        nodes=tuple(changes),
-        partitions=((len(_parts(a)), len(_parts(b))),),
-        by_toolchain={
-            name: (counts[name], other_counts[name]) for name in sorted(counts | other_counts)
-        },
-    )
-
-
-def _parts(run: Run) -> tuple[Partition, ...]:
-    return run.placement.partitions if run.placement else ()
-
-
-def _by_node(run: Run) -> dict[int, Partition]:
-    return {node: part for part in _parts(run) for node in part.nodes}
-
-
-def differences(a: Run, b: Run) -> list[PartDifference]:
-    """Return the difference in time of each smallest part of the model that both runs cut out.
-
-    See ``wording.layers.differences``; the parts are layers where both runs timed theirs.
-    """
-    if a.placement is None or b.placement is None:
-        return []
-    if a.placement.layers and b.placement.layers:
-        return placement_differences(by_layer(a.placement), by_layer(b.placement))
-    return placement_differences(a.placement, b.placement)
 
 
 def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
@@ -86,7 +17,7 @@ def inputs_of(graph: GraphRecord) -> dict[str, tuple[int, ...]]:
 def toolchains_of(run: Run) -> tuple[str, ...]:
     """Name the toolchains of a run's placement, the one with the most operators first."""
     nodes: Counter[str] = Counter()
-    for part in _parts(run):
+    for part in run.placement.partitions if run.placement else ():
         nodes[part.toolchain] += max(1, part.size)
     return tuple(name for name, _ in nodes.most_common())
 

@@ -24,8 +24,8 @@ from collage_engine.records.placement import (
     Run,
 )
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.store.compare import differences
 from collage_engine.store.document import Document
+from collage_engine.wording.changes import differences
 from collage_engine.wording.layers import kernels_outside
 
 FELL_BACK = "instead"

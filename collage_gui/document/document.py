@@ -83,7 +83,7 @@ class Document(QObject):
             self.requests, self.costs, self.pins, self.placement, self.runs, parent=self
         )
         self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
-        self.comparison = ReferenceComparison(self.requests, self.runs, self.placement, parent=self)
+        self.comparison = ReferenceComparison(lambda: self.graph, self.runs, self.placement, self)
         self.questions = Questions(self.requests, self.selection, self.costs, self.placement, self)
         self.requests.failed.connect(self.failed)
         self.placement.changed.connect(self.questions.ask_again)

@@ -13,7 +13,9 @@ from PySide6.QtGui import QUndoCommand, QUndoStack
 
 from collage_engine.records import protocol
 from collage_engine.records.answers import Comparison
+from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.figures import Difference, best_baseline, difference, latency_us
 from collage_engine.wording.titles import baseline_title, register_toolchains
 from collage_gui.document.pin_set import PinSet
@@ -236,19 +238,16 @@ class ReferenceComparison(QObject):
     """The reference of all numbers, and the differences of the shown run from it."""
 
     reference_changed = Signal()
-    changed = Signal()
-    """A signal that ``result`` has changed."""
 
     def __init__(
         self,
-        requests: EngineRequests,
+        graph: Callable[[], GraphRecord | None],
         runs: Runs,
         placement: ShownPlacement,
         parent: QObject | None = None,
     ) -> None:
         super().__init__(parent)
-        self._requests, self._runs = requests, runs
-        self._placement = placement
+        self._graph, self._runs, self._placement = graph, runs, placement
         self.reference = Reference()
         self.result: Comparison | None = None
         """The nodes that differ between the reference run and the shown run."""
@@ -257,25 +256,16 @@ class ReferenceComparison(QObject):
     def set_reference(self, reference: Reference) -> None:
         """Compare everything with another run or baseline."""
         self.reference = reference
-        self.result = None
-        self.reference_changed.emit()
         self._compare()
+        self.reference_changed.emit()
 
     def _compare(self) -> None:
-        had, self.result = self.result is not None, None
-        shown = self._placement.shown
-        run = shown.run if shown is not None else None
-        if self.reference.kind != "run" or run is None or run == self.reference.name:
-            if had:
-                self.changed.emit()
-            return
-
-        def arrived(answer: Comparison) -> None:
-            self.result = answer
-            self.changed.emit()
-
-        params = protocol.RunsCompare(document=self._requests.handle, a=self.reference.name, b=run)
-        self._requests.send(params, arrived, topic="compare")
+        shown, graph = self._placement.shown, self._graph()
+        run = self._runs.find(shown.run) if shown is not None else None
+        other = self._runs.find(self.reference.name) if self.reference.kind == "run" else None
+        self.result = None
+        if run is not None and other is not None and run is not other and graph is not None:
+            self.result = compare_runs(other, run, graph)
 
     def reference_time(self) -> tuple[str, float | None]:
         """Return the name of the reference and its latency in µs; None where it is not known."""

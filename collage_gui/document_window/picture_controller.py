@@ -158,7 +158,6 @@ class PictureController(QObject):
         document.placement.changed.connect(self._placement_changed)
         document.execution.progress_changed.connect(self._progress_changed)
         document.execution.running_changed.connect(self._progress_changed)
-        document.comparison.changed.connect(self._comparison_changed)
         document.comparison.reference_changed.connect(self._comparison_changed)
         document.pins.changed.connect(self.update_marks)
         document.selection.changed.connect(self._selection_changed)

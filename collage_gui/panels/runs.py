@@ -228,7 +228,6 @@ class RunsPanel(QWidget):
             document.runs.changed,
             document.placement.changed,
             document.comparison.reference_changed,
-            document.comparison.changed,
             document.pins.changed,
             document.execution.running_changed,
         ):
@@ -596,12 +595,10 @@ class AnswerLine(QFrame):
         self._compare_tip = actions["split"].toolTip()
         parts = ((self.text, 1), *self.buttons.values())
         lay_out(QHBoxLayout(self), *parts, edge=1)
-        comparison = document.comparison
         for changed in (
             document.placement.changed,
             document.runs.changed,
-            comparison.reference_changed,
-            comparison.changed,
+            document.comparison.reference_changed,
             document.execution.running_changed,
         ):
             changed.connect(self.refresh)

@@ -11,10 +11,10 @@ import pytest
 from collage_engine.drawing.report import render
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.run.profile import read_profile
-from collage_engine.store.compare import compare_runs
 from collage_engine.store.profiles import diagnosis, run_of_profile
 from collage_engine.store.session_file import load_session
 from collage_engine.support.errors import UsageError
+from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.figures import baseline_drift, why_not_found
 from tests.support.recorded import recorded
 
