@@ -1,4 +1,4 @@
-"""Keeps unsaved work in files until it is saved: a session file a document, and a note.
+"""Keeps unsaved work in session files until it is saved, in a folder of each window.
 
 A copy is removed when its document is saved or closed properly. What is left at the next start was
 lost in a crash, and the welcome page offers to restore it.
@@ -7,18 +7,14 @@ lost in a crash, and the welcome page offers to restore it.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import uuid
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, QStandardPaths, QTimer
 
-from collage_engine.support.files import hold_lock, is_locked, write_atomically
-from collage_gui import recovery
+from collage_engine.support.files import hold_lock, is_locked
 from collage_gui.engine_client import EngineClient
 from collage_gui.theme import FLOW_MS
 
@@ -27,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def recovery_folder() -> Path:
-    """Return the folder of the recovery copies, which ``COLLAGE_EXPLORER_RECOVERY`` may name."""
+    """Return the folder of all windows' folders, which ``COLLAGE_EXPLORER_RECOVERY`` may name."""
     named = os.environ.get("COLLAGE_EXPLORER_RECOVERY")
     if named:
         return Path(named)
@@ -35,88 +31,20 @@ def recovery_folder() -> Path:
     return Path(base or Path.home()) / "collage-explorer" / "recovery"
 
 
-@dataclass(frozen=True)
-class Copy:
-    """A recovery copy: ``session`` holds the document that was opened from ``source``."""
-
-    session: Path
-    source: str
-    saved_as: str
-
-    @property
-    def note(self) -> Path:
-        """Returns the file that says what it is a copy of."""
-        return self.session.with_suffix(".json")
-
-
-def new_copy(source: str, saved_as: str) -> Copy:
-    """Name a document's recovery copy, and write its note.
-
-    Args:
-        source: The file that the document was opened from.
-        saved_as: Its session file, if it has one.
-
-    Raises:
-        OSError: The note cannot be written.
-    """
-    folder = recovery_folder()
-    folder.mkdir(parents=True, exist_ok=True)
-    copy = Copy(folder / f"{os.getpid()}-{uuid.uuid4().hex[:8]}.collage", source, saved_as)
-    about = {"source": source, "saved_as": saved_as, "lock": _own_lock(str(folder))}
-    write_atomically(copy.note, json.dumps(about))
-    return copy
-
-
-def discard(copy: Copy | None) -> None:
-    """Remove a copy and its note."""
-    if copy is None:
-        return
-    for path in (copy.session, copy.note, *copy.session.parent.glob(copy.session.name + "-*")):
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-
-
-def left_behind() -> list[Copy]:
+def left_behind() -> list[Path]:
     """Return the copies whose window is gone without having removed them."""
-    folder = recovery_folder()
-    lost = []
-    for note in sorted(folder.glob("*.json")) if folder.is_dir() else ():
-        try:
-            data = json.loads(note.read_text(encoding="utf-8"))
-            copy = Copy(note.with_suffix(".collage"), data["source"], data.get("saved_as", ""))
-            lock = folder / Path(data["lock"]).name
-        except (ValueError, KeyError, TypeError, OSError):
-            continue
-        if _held(lock):
-            continue
-        if copy.session.exists():
-            lost.append(copy)
-        else:
-            discard(copy)
+    lost: list[Path] = []
+    for folder in sorted(recovery_folder().glob("*/")):
+        if not is_locked(folder):
+            lost += sorted(folder.glob("*.collage"))
+            with contextlib.suppress(OSError):
+                folder.rmdir()  # where nothing is left in it
     return lost
 
 
-@cache
-def _own_lock(folder: str) -> str:
-    """Return the name of a file on which this process holds a lock until it ends, however it ends.
-
-    Process ids would not tell windows apart: containers give every window the same one.
-    """
-    name = f"window-{uuid.uuid4().hex[:8]}.lock"
-    hold_lock(Path(folder) / name)
-    return name
-
-
-def _held(lock: Path) -> bool:
-    """Tells whether the window that made a lock lives.
-
-    The locks of windows that do not are removed.
-    """
-    with contextlib.suppress(OSError):
-        if is_locked(lock):
-            return True
-        lock.unlink(missing_ok=True)
-    return False
+def name_of(copy: Path) -> str:
+    """Return the name of the file that was open, by its copy."""
+    return copy.stem.partition("-")[2]
 
 
 class RecoveryCopies(QObject):
@@ -125,9 +53,11 @@ class RecoveryCopies(QObject):
     def __init__(self, client: EngineClient, parent: QObject | None = None) -> None:
         super().__init__(parent)
         self._client = client
-        self.copies: dict[Document, recovery.Copy] = {}
+        self.folder = recovery_folder() / uuid.uuid4().hex
+        """This window's, on which it holds a lock from the first copy on until it ends, however it
+        ends. Process ids would not tell windows apart: containers give every window the same."""
+        self.copies: dict[Document, Path] = {}
         self._watched: list[Document] = []
-        self._stopped = False
         # Several edits in a row make one copy.
         self._soon = QTimer(self, interval=FLOW_MS, singleShot=True)
         self._soon.timeout.connect(self.save_all)
@@ -146,42 +76,33 @@ class RecoveryCopies(QObject):
 
     def discard(self, document: Document) -> None:
         """Remove a document's copy: it has been saved."""
-        recovery.discard(self.copies.pop(document, None))
+        copy = self.copies.pop(document, None)
+        if copy is not None:
+            copy.unlink(missing_ok=True)
 
-    def copy_of(self, document: Document) -> recovery.Copy | None:
+    def copy_of(self, document: Document) -> Path | None:
         """Return a document's copy, if it has been written."""
         copy = self.copies.get(document)
-        return copy if copy is not None and copy.session.exists() else None
-
-    def stop(self) -> None:
-        """Make no copies any more: the window closes."""
-        self._stopped = True
-        self._soon.stop()
+        return copy if copy is not None and copy.exists() else None
 
     def save_all(self) -> None:
-        """Make a copy of every document with unsaved work."""
-        for document in self._watched:
-            if document.unsaved:
-                self.save(document)
-
-    def save(self, document: Document) -> None:
-        """Make a copy of a document, where that is possible."""
-        if (
-            self._stopped
-            or document not in self._watched
-            or not document.handle
-            or self._client.connection.is_remote
-            or self._client.state != "ready"
-        ):
+        """Make a copy of every document with unsaved work, where that is possible."""
+        if self._client.connection.is_remote or self._client.state != "ready":
             return
-        copy = self.copies.get(document)
-        if copy is None:
+        for document in self._watched:
+            if document.unsaved and document.handle:
+                self._save(document)
+
+    def _save(self, document: Document) -> None:
+        if document not in self.copies:
             try:
-                copy = recovery.new_copy(document.path, document.session_path)
+                if not self.folder.exists():
+                    self.folder.mkdir(parents=True)
+                    hold_lock(self.folder)
             except OSError as error:
-                document.requests.logged.emit(
-                    "warning", f"No recovery copy could be written: {error}"
-                )
+                text = f"No recovery copy could be written: {error}"
+                document.requests.logged.emit("warning", text)
                 return
-            self.copies[document] = copy
-        document.save_recovery_copy(str(copy.session))
+            name = os.path.basename(document.session_path or document.path)
+            self.copies[document] = self.folder / f"{uuid.uuid4().hex}-{name}.collage"
+        document.save_recovery_copy(str(self.copies[document]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from PySide6.QtCore import Qt, Signal
 from PySide6.QtGui import QIcon
@@ -24,7 +25,7 @@ from collage_engine.support.files import resource
 from collage_engine.wording.amounts import elide
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.preferences import Preferences
-from collage_gui.recovery import Copy
+from collage_gui.recovery import name_of
 from collage_gui.theme import LINE_LETTERS, UNIT
 from collage_gui.widgets import lay_out, named, plain_tip, push_button, text_label
 
@@ -121,14 +122,13 @@ class WelcomePage(QWidget):
             button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))
             self.recent.addWidget(button)
 
-    def show_lost(self, copies: Iterable[Copy]) -> None:
+    def show_lost(self, copies: Iterable[Path]) -> None:
         """Offer to restore what a crash left behind."""
         _empty(self.lost)
         for copy in copies:
             card = QFrame()
             card.setProperty("banner", "warning")
-            name = os.path.basename(copy.saved_as or copy.source) or "a document"
-            text = f"{name} was open when the explorer ended unexpectedly."
+            text = f"{name_of(copy)} was open when the explorer ended unexpectedly."
             restore = push_button(
                 "Restore", "restore", lambda _=False, c=copy: self.recover_wanted.emit(c)
             )

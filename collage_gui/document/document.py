@@ -287,8 +287,8 @@ class Document(QObject):
             path: The file.
             recovered: Whether it is a recovery copy, which saving must not write to.
         """
-        self.path = self.path or path
         if not recovered:
+            self.path = self.path or path
             self.session_path = path
         # An engine that was started anew opens it again: what was chosen since then stays.
         self._restore_settings = self.graph is None
@@ -297,6 +297,7 @@ class Document(QObject):
     def _admitted(self, answer: protocol.ModelAnswer) -> None:
         self.requests.handle = answer.document
         self.model = answer.model
+        self.path = self.path or answer.model.path
         self.shapes.take(answer.shapes)
         self.title_changed.emit()
         self._ask_graph(True, lambda: None)

@@ -12,7 +12,6 @@ from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
 from collage_engine.support.files import resource
-from collage_gui import recovery
 from collage_gui.engine_client import EngineClient
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
@@ -75,9 +74,6 @@ class Documents(QObject):
         self.tabs.currentChanged.connect(self._focus_graph)
         self._front: DocumentWindow | None = None
         """The opened page that was in front last: it returns where a file cannot be opened."""
-        self._saving: dict[str, tuple[int, int] | None] = {}
-        """The sessions that this window writes: None while it does, then their state on the disk;
-        any other state is somebody else's change."""
         self._watcher = QFileSystemWatcher(self)
         self._watcher.fileChanged.connect(self._file_changed)
 
@@ -109,17 +105,17 @@ class Documents(QObject):
         """Open the model that is packaged with the program."""
         self.open_path(str(resource("models/mnist.onnx")))
 
-    def open_path(self, path: str, copy: recovery.Copy | None = None) -> DocumentWindow:
+    def open_path(self, path: str, recovered: bool = False) -> DocumentWindow:
         """Open a model or a session in a new tab, or show the tab that it has already.
 
         Args:
             path: The file.
-            copy: Its recovery copy, which is opened instead.
+            recovered: Whether it is what a crash left behind, which saving must not write to.
         """
         self._messages.clear("open")  # about a file that was tried before; others may follow it
         path = os.path.abspath(path)
         for page in self.pages:
-            if path in (page.document.path, page.document.session_path) and copy is None:
+            if path in (page.document.path, page.document.session_path):
                 self.tabs.setCurrentWidget(page)
                 return page
         # Imported here: what draws graphs takes longer to load than the whole first window.
@@ -134,22 +130,13 @@ class Documents(QObject):
         )
         self._connect(page)
         self.page_added.emit(page)
-        if copy is not None:
-            document.path, document.session_path = copy.source, copy.saved_as
-            document.open_session(str(copy.session), recovered=True)
-        elif path.endswith(".collage"):
-            document.open_session(path)
+        if path.endswith(".collage"):
+            document.open_session(path, recovered)
         else:
             document.open_model(path)
         self.tabs.addTab(page, document.title)
         self.tabs.setCurrentWidget(page)
         self.changed.emit()
-        return page
-
-    def recover(self, copy: recovery.Copy) -> DocumentWindow:
-        """Open what a crash left behind; it is unsaved work."""
-        page = self.open_path(copy.source or str(copy.session), copy)
-        page.document.opened.connect(page.document.mark_unsaved)
         return page
 
     def _connect(self, page: DocumentWindow) -> None:
@@ -187,7 +174,8 @@ class Documents(QObject):
         path = document.session_path or document.path
         if os.path.exists(path):
             self._preferences.remember(path)
-        if document.path and os.path.exists(document.path):
+        # A session that another program writes needs no watching: saving merges it.
+        if not document.path.endswith(".collage") and os.path.exists(document.path):
             self._watcher.addPath(document.path)
         self._show_titles()
 
@@ -224,7 +212,7 @@ class Documents(QObject):
 
     def _file_changed(self, path: str) -> None:
         for page in self.pages:
-            if page.document.path == path and not self._written_here(path):
+            if page.document.path == path:
                 self._messages.show_message(
                     f"{os.path.basename(path)} has changed on disk.",
                     "warning",
@@ -235,19 +223,13 @@ class Documents(QObject):
         if os.path.exists(path):
             self._watcher.addPath(path)
 
-    def _written_here(self, path: str) -> bool:
-        """Tells whether a file is as this window wrote it, or is being written by it."""
-        return path in self._saving and self._saving[path] in (None, _state_of(path))
-
     def _save_to(self, page: DocumentWindow, path: str, then: Callable[[], None]) -> None:
-        """Save a page, and know the file from what others write into it."""
+        """Save a page, and say that it is saved."""
 
         def saved() -> None:
-            self._saving[path] = _state_of(path)
             self._saved(page)
             then()
 
-        self._saving[path] = None
         page.document.save(path, saved)
 
     def _reload_page(self, page: DocumentWindow) -> None:
@@ -386,15 +368,6 @@ class Documents(QObject):
         current = self.current
         title = f"{current.document.title} – " if current is not None else ""
         self._window.setWindowTitle(f"{title}Collage Explorer")
-
-
-def _state_of(path: str) -> tuple[int, int] | None:
-    """Return by what a file is known to be unchanged: its number and its time."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_mtime_ns
 
 
 def closing_sentence(running: bool) -> str:

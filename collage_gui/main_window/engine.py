@@ -105,7 +105,7 @@ class Engine(QObject):
         """Open a document as it was last kept; it sends its pins afterwards."""
         copy = self._copies.copy_of(document)
         if copy is not None:
-            document.open_session(str(copy.session), recovered=True)
+            document.open_session(str(copy), recovered=True)
         elif document.session_path and os.path.exists(document.session_path):
             document.open_session(document.session_path)
         else:

@@ -173,12 +173,13 @@ class MainWindow(QMainWindow):
 
     # -- what a crash left behind ------------------------------------------------------
 
-    def _recover(self, copy: recovery.Copy) -> None:
-        page = self.documents.recover(copy)
-        page.document.opened.connect(lambda: self._discard_lost(copy))
+    def _recover(self, copy: Path) -> None:
+        document = self.documents.open_path(str(copy), recovered=True).document
+        document.opened.connect(document.mark_unsaved)
+        document.opened.connect(lambda: self._discard_lost(copy))
 
-    def _discard_lost(self, copy: recovery.Copy) -> None:
-        recovery.discard(copy)
+    def _discard_lost(self, copy: Path) -> None:
+        copy.unlink(missing_ok=True)
         self.welcome.show_lost(recovery.left_behind())
 
     # -- events ------------------------------------------------------------------------
@@ -191,7 +192,6 @@ class MainWindow(QMainWindow):
             return
         self.closing = True
         self.preferences.store.setValue("window/geometry", self.saveGeometry())
-        self.recovery.stop()
         for page in pages:
             self.documents.remove(page)
         self.client.shutdown()

@@ -132,19 +132,20 @@ def test_work_lost_in_a_crash_is_offered_back(opened, monkeypatch) -> None:
     page.pins.pin_never("tvm")
     d.window.recovery.save_all()
     copies = list(d.window.recovery.copies.values())
-    d.until(lambda: copies and copies[0].session.exists())
+    d.until(lambda: copies and copies[0].exists())
     assert recovery.left_behind() == [], "this window lives"
     # As if it had died: the kernel lets go of its locks.
     monkeypatch.setattr(recovery, "is_locked", lambda path: False)
     d.window.recovery.copies.clear()
     found = recovery.left_behind()
-    assert [c.source for c in found] == [page.document.path]
+    assert [recovery.name_of(copy) for copy in found] == ["small.onnx"]
     d.window.documents.remove(page)
     d.window.welcome.show_lost(found)
     d.window.welcome.recover_wanted.emit(found[0])
     again = d.window.documents.current
     d.until(lambda: again.document.pins.current != ())
     assert again.document.pins.current[0].kind == "never" and again.document.unsaved
+    assert again.document.path == page.document.path and not again.document.session_path
     d.until(lambda: recovery.left_behind() == [])
 
 
@@ -152,15 +153,10 @@ def test_autosave_follows_a_pin(opened) -> None:
     d, page = opened
     page.document.selection.select([0])
     page.pins.pin_never("tvm")
-    d.until(
-        lambda: (
-            d.window.recovery.copies
-            and next(iter(d.window.recovery.copies.values())).session.exists()
-        )
-    )
+    d.until(lambda: d.window.recovery.copy_of(page.document) is not None)
     copy = d.window.recovery.copies[page.document]
     d.window.documents.remove(page)
-    assert not copy.session.exists() and not copy.note.exists()
+    assert not copy.exists()
 
 
 def test_themes_and_text_sizes_change_the_window(drive) -> None:

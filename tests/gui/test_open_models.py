@@ -97,25 +97,6 @@ def test_closing_a_page_lets_the_engine_free_its_document(drive, monkeypatch) ->
     assert protocol.DocumentClose(document=handle) in sent
 
 
-def test_an_own_save_is_no_foreign_change_and_another_window_is(drive) -> None:
-    d = drive()
-    path = str(d.folder / "work.collage")
-    saved: list[bool] = []
-    d.open().document.save(path, lambda: saved.append(True))
-    d.until(lambda: saved)
-    d.window.documents.remove(d.window.documents.pages[0])
-    page = d.window.documents.open_path(path)
-    d.until(lambda: page.document.is_open)
-    page.document.mark_unsaved()
-    d.trigger("save")
-    d.until(lambda: not page.document.unsaved)
-    d.qtbot.wait(300)  # the watcher's news
-    assert page.banner.topic != "changed"
-    (d.folder / "other").write_bytes(b"another window's session")
-    (d.folder / "other").replace(path)
-    d.until(lambda: page.banner.topic == "changed")
-
-
 def test_each_of_several_files_that_cannot_be_opened_has_its_line(drive) -> None:
     d = drive()
     first, front = d.open(), d.open("resnet50.onnx")
