@@ -38,7 +38,6 @@ NEEDS: dict[str, Callable[[Document], bool]] = {
     ),
     "pins": lambda document: bool(document.pins.current),
     "run": lambda document: bool(document.runs.visible),
-    "two placements": lambda document: document.compared is not None,
 }
 """The conditions under which actions are enabled, of the document in front; without one only
 ``nothing`` is met. ``still`` is a document that does not run, ``idle`` one that could run,
@@ -81,6 +80,12 @@ class ActionSpec:
         """Carry out the action, and show what can be done then."""
         self.run(window)
         window.refresh()
+
+    @property
+    def hint(self) -> str:
+        """Return what its tool tip says: title, what it does, and its first key."""
+        keys = f" ({self.keys[0]})" if self.keys else ""
+        return f"{self.title.rstrip('…')}{': ' + self.tip if self.tip else ''}{keys}"
 
     @property
     def submenu(self) -> str:
@@ -299,7 +304,7 @@ def panels(page: DocumentWindow) -> None:
     page.toggle_panels()
 
 
-@view.on_page("Two placements side by side", "Ctrl+Alt+2", needs="two placements", checkable=True)
+@view.on_page("Two placements side by side", "Ctrl+Alt+2", checkable=True)
 def split(page: DocumentWindow) -> None:
     """The shown one and the one that it is compared with."""
     page.split.toggle()
@@ -397,7 +402,7 @@ def _colour_by(mode: Mode, title: str, key: str) -> None:
     def colour(page: DocumentWindow) -> None:
         page.picture.set_mode(mode)
 
-    colour.__name__ = f"colour_{mode.replace('-', '_')}"
+    colour.__name__ = f"colour_{mode}"
     graph.on_page(title, key, checkable=True)(colour)
 
 

@@ -147,6 +147,17 @@ class Document(QObject):
             return None
         return Shown(placement, baseline_title(baseline), None, False)
 
+    @property
+    def compare_refusal(self) -> str:
+        """Say why no two placements can be compared now; empty where they can."""
+        if self.compared is not None:
+            return ""
+        if self.placement.shown is None:
+            return "There is no placement yet."
+        if self.comparison.is_itself():
+            return "What is shown is what it would be compared with: choose another after Against."
+        return "There is no other placement to compare with whose partitions are known."
+
     def left_to_win(self, placement: Placement) -> list[layers.Winnable]:
         """Return the parts of a placement, the dearest first, with what others take less."""
         run, count = self.runs.shown_or_last(), self.operators.count

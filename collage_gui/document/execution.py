@@ -231,7 +231,7 @@ class Execution(QObject):
         def arrived(answer: SearchAnswer) -> None:
             self._pins.infeasible = answer.infeasible
             if answer.verdicts:
-                self._pins.verdicts = answer.verdicts
+                self._pins.verdicts, self._pins.together_us = answer.verdicts, answer.pins_us
             self.limits = answer.limits
             self._costs.take_prices(answer)
             sentence = ""
@@ -265,7 +265,7 @@ class Execution(QObject):
         def arrived(answer: SearchAnswer) -> None:
             self._costs.take_prices(answer)
             if answer.verdicts and shown.pins == pins == self._pins.written:
-                self._pins.set_verdicts(answer.verdicts)
+                self._pins.set_verdicts(answer.verdicts, answer.pins_us)
             self._costs.changed.emit()
 
         def failed(reason: str) -> None:

@@ -75,6 +75,8 @@ class PinSet(QObject):
         self.current: tuple[Pin, ...] = ()
         self.verdicts: tuple[PinVerdict, ...] = ()
         """What became of each pin, in their order; empty before a search."""
+        self.together_us: float | None = None
+        """What all pins cost together, in microseconds; None: it is not known."""
         self.infeasible: dict[str, Any] | None = None
         """What the last search said when no placement satisfies the pins and limits."""
 
@@ -114,7 +116,7 @@ class PinSet(QObject):
             shown = None  # the run went on, and may have ended with another one
         self.current = pins
         self.restored = shown is not None
-        self.verdicts = ()
+        self.verdicts, self.together_us = (), None
         self.infeasible = None
         self.edited.emit()
         self.changed.emit()
@@ -126,9 +128,9 @@ class PinSet(QObject):
         """Take the pins that the engine has of an opened document; the caller announces them."""
         self.current = pins
 
-    def set_verdicts(self, verdicts: tuple[PinVerdict, ...]) -> None:
-        """Take the verdicts of a placement that satisfies the pins."""
-        self.verdicts, self.infeasible = verdicts, None
+    def set_verdicts(self, verdicts: Iterable[PinVerdict], together_us: float | None) -> None:
+        """Take the verdicts of a placement that satisfies the pins, and their price together."""
+        self.verdicts, self.together_us, self.infeasible = tuple(verdicts), together_us, None
         self.changed.emit()
 
     def send(self) -> None:

@@ -149,7 +149,7 @@ class Runs(QObject):
             Shown(placement, title, run.id, expected, pins, provisional=run.provisional)
         )
         if run.pins and under is None and pins == self._pins.written:
-            self._pins.set_verdicts(tuple(run.pins))
+            self._pins.set_verdicts(run.pins, run.pins_us)
 
     def show_known(self, placement: Placement, under: tuple[str, ...]) -> bool:
         """Show the visible run that measured this very placement.

@@ -86,24 +86,16 @@ class ActionSet:
             document: The current document.
             mode: By what its graph is coloured; empty without a document.
         """
-        met = available(document)
+        met, refused = available(document), refusals(document)
         for spec in ACTIONS:
-            self.by_id[spec.id].setEnabled(spec.needs in met)
-        if document is not None and document.is_open:
-            self._refuse_modes(document)
+            action, refusal = self.by_id[spec.id], refused.get(spec.id, "")
+            action.setEnabled(spec.needs in met and not refusal)
+            action.setToolTip(refusal or spec.hint)
+            action.setStatusTip(refusal or spec.tip)
         self._name_undo(document.undo if document is not None else None)
-        colour = self.by_id.get(f"colour_{mode.replace('-', '_')}")
+        colour = self.by_id.get(f"colour_{mode}")
         if colour is not None:
             colour.setChecked(True)
-
-    def _refuse_modes(self, document: Document) -> None:
-        """Disable the colourings that would say nothing now; tip and status bar say why."""
-        for mode in MODES:
-            action = self.by_id[f"colour_{mode.replace('-', '_')}"]
-            refusal = mode_refusal(document, mode)
-            action.setEnabled(not refusal)
-            action.setStatusTip(refusal)
-            action.setToolTip(refusal)
 
     def check_preferences(self) -> None:
         """Check the actions that stand for preferences."""
@@ -123,11 +115,6 @@ def _make_action(spec: ActionSpec, owner: QWidget) -> QAction:
     action = QAction(spec.title, owner)
     action.setObjectName(f"action-{spec.id}")
     action.setShortcuts([QKeySequence(keys) for keys in spec.keys])
-    tip = f"{spec.title.rstrip('…')}{': ' + spec.tip if spec.tip else ''}"
-    if spec.keys:
-        tip += f" ({spec.keys[0]})"
-    action.setToolTip(tip)
-    action.setStatusTip(spec.tip)
     action.setCheckable(spec.checkable)
     if any(is_single_key(keys) for keys in spec.keys):
         # A shortcut of one key would be taken from buttons, lists and fields. Such keys are
@@ -141,6 +128,14 @@ def available(document: Document | None) -> frozenset[str]:
     if document is None:
         return frozenset({"nothing"})
     return frozenset(need for need, is_met in NEEDS.items() if is_met(document))
+
+
+def refusals(document: Document | None) -> dict[str, str]:
+    """Say, by the ids of actions, why they would show nothing now; tip and status bar say it."""
+    if document is None or not document.is_open:
+        return {}
+    refused = {f"colour_{mode}": mode_refusal(document, mode) for mode in MODES}
+    return refused | {"split": document.compare_refusal}
 
 
 def mode_refusal(document: Document, mode: Mode) -> str:

@@ -80,17 +80,16 @@ class PartitionsPanel(QWidget):
         head = lay_out(QHBoxLayout(), (self.filter, 1), self.columns)
         parts = (self.summary, head, (self.table, 1))
         lay_out(QVBoxLayout(self), *parts, edge=1)
-        self.table.extra_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
         document.selection.changed.connect(self._show_selection)
         self.refresh()
 
     def _extra_columns(self) -> list[Column]:
-        """Return the columns of rates and bytes; their figures are made where they are shown."""
+        """Return the columns of rates and bytes."""
 
         def figure(name: str) -> Callable[[Partition], float | None]:
-            return lambda row: getattr(self._figures.get(row.id), name, None)
+            return lambda row: getattr(self._figures_of(row), name, None)
 
         return [
             Column("GFLOP/s", figure("gflops"), "number", ABOUT_GFLOPS, extra=True),
@@ -101,13 +100,13 @@ class PartitionsPanel(QWidget):
             Column("Inside", figure("inside"), "bytes", ABOUT_INSIDE, extra=True),
         ]
 
-    def _fill_columns(self) -> None:
-        """Make the figures of the columns that are shown on request."""
+    def _figures_of(self, row: Partition) -> PartitionFigures | None:
+        """Return the figures of a partition; those of all are made when one is first shown."""
         graph = self.document.graph
-        if graph is None:
-            return
-        figures = partition_figures(graph, self._rows)
-        self._figures = {figure.partition.id: figure for figure in figures}
+        if not self._figures and graph is not None:
+            figures = partition_figures(graph, self._rows)
+            self._figures = {figure.partition.id: figure for figure in figures}
+        return self._figures.get(row.id)
 
     def _cost_tip(self, row: Partition) -> str:
         return cost_tip(self.document.costs.of(row.candidate))
@@ -128,8 +127,6 @@ class PartitionsPanel(QWidget):
         self._rows = shown.placement if shown else Placement(partitions=(), estimated_us=None)
         if len(self._rows.partitions) == 1:
             self._rows = by_layer(self._rows)
-        if self.table.shows_extra:
-            self._fill_columns()
         self.model.set_rows(self._rows.partitions)
         if shown is None:
             self.summary.setText(NO_PLACEMENT)

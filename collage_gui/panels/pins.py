@@ -10,6 +10,7 @@ from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.support.text import counted
+from collage_engine.wording.amounts import signed_time
 from collage_engine.wording.figures import latency_text
 from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
@@ -122,6 +123,8 @@ class PinsPanel(QWidget):
             text += f" · {latency_text(shown.placement)} with {them}"
             if len(priced) == 1:
                 text += f" ({price_of_pin(document, priced[0])})"
+            elif document.pins.together_us is not None:
+                text += f" ({signed_time(document.pins.together_us)} together)"
         self.summary.setText(text)
         self.free.setEnabled(has)
 

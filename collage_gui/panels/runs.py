@@ -450,11 +450,12 @@ class FactsPage(QWidget):
 
     def show_facts(self, run: Run | None) -> None:
         """Show the facts of a run, or of a search when the shown placement comes from one."""
-        document = self.document
+        document, pins = self.document, self.document.pins
         shown = document.placement.shown
         other: Run | None = None
         if shown is not None and shown.run is None:
-            facts = [*limit_facts(document.execution.limits), *pin_facts(document.pins.verdicts)]
+            facts = [*limit_facts(document.execution.limits)]
+            facts += pin_facts(pins.verdicts, pins.together_us)
             facts += placement_facts(shown.placement)
         else:
             facts = run_facts(run) if run is not None else []
@@ -563,17 +564,6 @@ BUTTONS = {
 """The actions that belong to an answer, by id, with what their buttons are called there."""
 
 
-def _compare_refusal(document: Document) -> str:
-    """Say why no two placements can be compared now; empty where they can."""
-    if document.compared is not None:
-        return ""
-    if document.placement.shown is None:
-        return "There is no placement yet."
-    if document.comparison.is_itself():
-        return "What is shown is what it would be compared with: choose another after Against."
-    return "There is no other placement to compare with whose partitions are known."
-
-
 class AnswerLine(QFrame):
     """One line, which stands there before there is an answer: the graph must not move for it."""
 
@@ -610,4 +600,4 @@ class AnswerLine(QFrame):
         unknown = "No placement is timed yet" if running else "Run to see how fast the model can be"
         self.text.setText(headline(self._document) or unknown)
         self.buttons[AGAIN].setVisible(not self._document.comparison.is_decided())
-        self.buttons["split"].setToolTip(_compare_refusal(self._document) or self._compare_tip)
+        self.buttons["split"].setToolTip(self._document.compare_refusal or self._compare_tip)

@@ -19,7 +19,6 @@ from PySide6.QtCore import (
     QModelIndex,
     QPersistentModelIndex,
     Qt,
-    Signal,
 )
 from PySide6.QtGui import (
     QAction,
@@ -342,15 +341,10 @@ def toolchain_icon(toolchain: str) -> QIcon:
 class Table(QTableView):
     """A sortable table without a grid, of which rows are chosen: the graph shows them."""
 
-    extra_changed = Signal()
-    """A signal that a column which is hidden at first was shown or hidden."""
-
     def __init__(self, model: RowsModel, name: str, title: str, theme: Theme) -> None:
         super().__init__()
         self.rows_model = model
         self.theme = theme
-        self._wanted: set[int] = set()
-        """The columns hidden at first that the user asked for."""
         self.setModel(model)
         self.setObjectName(name)
         self.setAccessibleName(title)
@@ -372,6 +366,7 @@ class Table(QTableView):
         header.setContextMenuPolicy(Qt.ContextMenuPolicy.ActionsContextMenu)
         for at, column in enumerate(model.columns):
             if column.extra:
+                self.hideColumn(at)
                 action = QAction(column.title, header, checkable=True, toolTip=column.about)
                 action.toggled.connect(partial(self._want, at))
                 header.addAction(action)
@@ -401,16 +396,9 @@ class Table(QTableView):
         """Hide the optional columns that would hold dashes only."""
         rows = self.rows_model.rows
         for at, column in enumerate(self.rows_model.columns):
-            if column.extra:
-                self.setColumnHidden(at, at not in self._wanted)
-            elif column.optional:
+            if column.optional:
                 self.setColumnHidden(at, all(column.value(row) is None for row in rows))
         self._stretch()
-
-    @property
-    def shows_extra(self) -> bool:
-        """Tells whether a column is shown that is hidden at first."""
-        return bool(self._wanted)
 
     def column_button(self) -> QToolButton:
         """Return a button with the list of the columns that are hidden at first.
@@ -428,9 +416,8 @@ class Table(QTableView):
         return button
 
     def _want(self, at: int, wanted: bool) -> None:
-        (self._wanted.add if wanted else self._wanted.discard)(at)
-        self.extra_changed.emit()
-        self._show_known()
+        self.setColumnHidden(at, not wanted)
+        self._stretch()
 
     def _stretch(self) -> None:
         columns = self.rows_model.columns

@@ -9,6 +9,7 @@ import msgspec
 from PySide6.QtCore import Qt
 
 from collage_engine.records.answers import Price
+from collage_engine.wording.amounts import signed_time
 from collage_gui.document.pin_prices import PinPrice, pin_prices
 
 
@@ -40,6 +41,19 @@ def test_a_pin_is_searched_at_once_and_its_price_is_shown(placed) -> None:
     assert page.document.placement.shown is before, "what was shown is back"
     d.trigger("redo")
     assert page.document.placement.shown is after
+
+
+def test_several_pins_have_a_price_together(placed) -> None:
+    d, page = placed
+    document, panel = page.document, page.panels.pins
+    for operator in (0, document.operators.count - 1):
+        document.selection.select([operator])
+        page.pins.pin_to(other(document.placement.partition_of(operator).toolchain))
+    d.until(lambda: len(document.pins.verdicts) == 2)
+    d.until(lambda: document.pins.together_us is not None)
+    assert panel.summary.text().endswith(f"({signed_time(document.pins.together_us)} together)")
+    d.trigger("undo")
+    assert document.pins.together_us is None and "together" not in panel.summary.text()
 
 
 def test_a_newer_pin_replaces_what_an_older_one_says_of_the_same_nodes(opened) -> None:

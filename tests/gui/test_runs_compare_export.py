@@ -208,14 +208,16 @@ def test_any_run_or_baseline_is_the_reference_of_all_numbers(placed) -> None:
 
 
 def test_compare_says_why_it_is_not_offered(placed) -> None:
-    _, page = placed
+    d, page = placed
     document, compare = page.document, page.answer.buttons["split"]
+    action = d.window.action_set.by_id["split"]
     usual = compare.toolTip()
     assert compare.isEnabled() and "compared with" in usual
     document.comparison.set_reference(Reference("run", document.runs.visible[-1].id))
     assert not compare.isEnabled() and "choose another" in compare.toolTip()
+    assert action.toolTip() == action.statusTip() == compare.toolTip()
     document.comparison.set_reference(Reference())
-    assert compare.isEnabled() and compare.toolTip() == usual
+    assert compare.isEnabled() and compare.toolTip() == action.toolTip() == usual
 
 
 def test_two_runs_are_compared_in_the_graph_and_in_tables(placed) -> None:
