@@ -154,8 +154,6 @@ class EngineClient(QObject):
         self._slice.timeout.connect(self._work)
         self._watch = QTimer(self, interval=FLOW_MS)
         self._watch.timeout.connect(self._watchdog)
-        self._hello_timer = QTimer(self, singleShot=True)
-        self._hello_timer.timeout.connect(self._no_hello)
 
     # -- life --------------------------------------------------------------------------
 
@@ -182,8 +180,6 @@ class EngineClient(QObject):
         if self._process is None:
             return
         self.request(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
-        # Where other programs use the processors, an engine was seen to start in more than 20 s.
-        self._hello_timer.start(int(ANSWER_S * 1000))
         self._watch.start()
 
     def shutdown(self, wait_ms: int = 1500) -> None:
@@ -194,18 +190,12 @@ class EngineClient(QObject):
     def _release(self, wait_ms: int) -> None:
         """Stop listening to the process, and kill it if it does not end within so long."""
         process, self._process = self._process, None
-        for timer in (self._watch, self._hello_timer, self._slice):
-            timer.stop()
+        self._watch.stop()
+        self._slice.stop()
         self.state = "stopped"
         if process is None:
             return
-        for signal in (
-            process.readyReadStandardOutput,
-            process.readyReadStandardError,
-            process.finished,
-            process.errorOccurred,
-        ):
-            signal.disconnect()
+        process.blockSignals(True)
         if process.state() != QProcess.ProcessState.NotRunning:
             process.closeWriteChannel()
             if not wait_ms or not process.waitForFinished(wait_ms):
@@ -316,7 +306,6 @@ class EngineClient(QObject):
     # -- trouble -----------------------------------------------------------------------
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
-        self._hello_timer.stop()
         if answer.version != SERVICE_PROTOCOL:
             self._end(
                 f"the engine speaks protocol version {answer.version}, this window "
@@ -327,15 +316,15 @@ class EngineClient(QObject):
         self.state = "ready"
         self.ready.emit(answer)
 
-    def _no_hello(self) -> None:
-        self._end(f"the engine ({self.connection.title}) did not answer within {ANSWER_S:.0f} s")
-
     def _watchdog(self) -> None:
         now = time.monotonic()
         pings = [w.sent for w in self._pending.values() if isinstance(w.request, protocol.Hello)]
-        if self.state != "ready":
-            return
-        if pings:
+        if self.state == "starting":
+            # Where other programs use the processors, engines were seen to start in over 20 s.
+            if pings and now - min(pings) > ANSWER_S:
+                engine = f"the engine ({self.connection.title})"
+                self._end(f"{engine} did not answer within {ANSWER_S:.0f} s")
+        elif pings:
             if now - max(min(pings), self._heard) > SILENCE_S and not self._silent:
                 self._silent = True
                 self.unresponsive.emit(True)

@@ -12,8 +12,6 @@ from collage_engine.records.placement import Partition, Placement
 if TYPE_CHECKING:
     import networkx as nx
 
-    from collage_engine.records.placement import Partition, Placement
-
 
 def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> nx.DiGraph[int]:
     """Return a directed graph of operators, and of the parameters and constants that they read.

@@ -29,8 +29,6 @@ class OperatorGraph:
     """The operators of each ONNX node; the nodes come by their first operators."""
     node_of: tuple[int, ...] = field(repr=False)
     """The place in ``nodes`` of each operator's node."""
-    predecessors: tuple[tuple[int, ...], ...] = field(repr=False)
-    successors: tuple[tuple[int, ...], ...] = field(repr=False)
 
     @property
     def count(self) -> int:
@@ -88,11 +86,11 @@ class OperatorGraph:
 
     def producers(self, operator: int) -> tuple[int, ...]:
         """Return the operators whose values an operator reads."""
-        return tuple(i for i in self.predecessors[operator] if i < self.count)
+        return tuple(a for a, b in self.edges if b == operator and a < self.count)
 
     def consumers(self, operator: int) -> tuple[int, ...]:
         """Return the operators that read an operator's values."""
-        return tuple(i for i in self.successors[operator] if i < self.count)
+        return tuple(b for a, b in self.edges if a == operator and b < self.count)
 
 
 def operator_graph(graph: GraphRecord) -> OperatorGraph:
@@ -127,12 +125,6 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
         for at in range(len(graph.outputs))
     )
-    total = first_output + len(names)
-    before: list[list[int]] = [[] for _ in range(total)]
-    after: list[list[int]] = [[] for _ in range(total)]
-    for a, b in edges:
-        before[b].append(a)
-        after[a].append(b)
     return OperatorGraph(
         calls=calls,
         inputs=tuple(graph.values[index] for index in used),
@@ -141,6 +133,4 @@ def operator_graph(graph: GraphRecord) -> OperatorGraph:
         titles=NodeTitles(calls),
         nodes=parts,
         node_of=tuple(node_of[operator] for operator in range(count)),
-        predecessors=tuple(map(tuple, before)),
-        successors=tuple(map(tuple, after)),
     )

@@ -264,6 +264,10 @@ def labels_on_the_left(
     )
 
 
+Passed = tuple[int, Partition, Partition, Conversion | None]
+"""An operator whose value passes, the partitions that make and read it, and its conversion."""
+
+
 def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransition, ...]:
     """Return the transitions of a placement that a scene draws as edges or jumps.
 
@@ -279,27 +283,17 @@ def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransit
     owner = {n: p for p in placement.partitions for n in p.nodes}
     converted = {conversion.node: conversion for conversion in placement.conversions}
     number = {edge: at for at, edge in enumerate(shown.display.edges)}
-    passing: dict[int, dict[int, list[Partition]]] = {}
+    passing: dict[int, list[Passed]] = {}
     for a, b in shown.graph.edges:
         maker, reader = owner.get(a), owner.get(b)
         if maker is None or reader is None or maker is reader:
             continue
         at = number.get((shown.display.box_of[a], shown.display.box_of[b]))
-        if at is not None and _crosses(a, maker, reader, converted):
-            passing.setdefault(at, {}).setdefault(a, []).append(reader)
-    return tuple(
-        _transition(shown, at, values, owner, converted) for at, values in sorted(passing.items())
-    )
-
-
-def _crosses(
-    value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
-) -> bool:
-    return (
-        maker.toolchain != reader.toolchain
-        or maker.device != reader.device
-        or _conversion(value, maker, reader, converted) is not None
-    )
+        conversion = _conversion(a, maker, reader, converted)
+        elsewhere = (maker.toolchain, maker.device) != (reader.toolchain, reader.device)
+        if at is not None and (elsewhere or conversion is not None):
+            passing.setdefault(at, []).append((a, maker, reader, conversion))
+    return tuple(_transition(shown, at, passed) for at, passed in sorted(passing.items()))
 
 
 def _conversion(
@@ -315,21 +309,11 @@ def _conversion(
     return Conversion(node=value, source=gives, target=takes)
 
 
-def _transition(
-    shown: Scene,
-    edge: int,
-    values: Mapping[int, Sequence[Partition]],
-    owner: Mapping[int, Partition],
-    converted: Mapping[int, Conversion],
-) -> DrawnTransition:
-    first = next(iter(values))
-    maker, reader = owner[first], values[first][0]
-    conversions = {
-        (value, conversion.target): conversion
-        for value, readers in values.items()
-        for each in readers
-        if (conversion := _conversion(value, owner[value], each, converted)) is not None
-    }
+def _transition(shown: Scene, edge: int, passed: Sequence[Passed]) -> DrawnTransition:
+    _, maker, reader, _ = passed[0]
+    values = dict.fromkeys(value for value, *_ in passed)
+    # A value is converted once to each format.
+    conversions = {(value, made.target): made for value, _, _, made in passed if made is not None}
     return DrawnTransition(
         edge=edge,
         source=maker.instance,

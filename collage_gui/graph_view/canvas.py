@@ -5,7 +5,7 @@ A frame takes at most 16 ms where boxes can be read, and 65 ms where 10,000 of t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from PySide6.QtCore import QMargins, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
@@ -58,7 +58,7 @@ class Canvas(QAbstractScrollArea):
         self.message = ""
         self._theme: PaintTheme | None = None
         self._fit_next = True
-        self.minimap = Minimap(self, self.visible_area, self.centre_on)
+        self.minimap = Minimap(self)
         self.minimap_wanted = True
         self.legend_wanted = True
         """Whether the legend below explains the colours; a second view of a graph needs none."""
@@ -293,21 +293,9 @@ LARGEST = QSize(216, 150)
 class Minimap(QWidget):
     """Caches its picture; only the rectangle is painted anew while the view moves."""
 
-    def __init__(
-        self,
-        parent: QWidget,
-        visible_area: Callable[[], QRectF],
-        centre_on: Callable[[QPointF], None],
-    ) -> None:
-        """Make the minimap of a view.
-
-        Args:
-            parent: The view.
-            visible_area: Gives the area of the scene that is in view.
-            centre_on: Shows a point of the scene in the middle of the view.
-        """
-        super().__init__(parent)
-        self._visible_area, self._centre_on = visible_area, centre_on
+    def __init__(self, view: Canvas) -> None:
+        super().__init__(view)
+        self._view = view
         self._border = self._focus = ""
         self.pixmap: QPixmap | None = None
         """The whole graph; None without one."""
@@ -354,7 +342,7 @@ class Minimap(QWidget):
             return
         painter.drawPixmap(0, 0, self.pixmap)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
-        visible = self._visible_area().intersected(self.bounds)
+        visible = self._view.visible_area().intersected(self.bounds)
         x = self.width() / self.bounds.width()
         y = self.height() / self.bounds.height()
         shown = QRectF(
@@ -378,7 +366,7 @@ class Minimap(QWidget):
             self._go(event.position())
 
     def _go(self, point: QPointF) -> None:
-        self._centre_on(
+        self._view.centre_on(
             QPointF(
                 self.bounds.left() + point.x() / self.width() * self.bounds.width(),
                 self.bounds.top() + point.y() / self.height() * self.bounds.height(),

@@ -219,15 +219,19 @@ class Picture:
 
         return [other for other in self.boxes_in(rank).tolist() if across(other) * side > 1]
 
-    def jump_at(self, point: QPointF) -> tuple[int, str] | None:
-        """Return the jump stub under a point: its box, and ``out`` or ``in``."""
-        for box in self.boxes_in(QRectF(point.x() - 34, point.y(), 34, 1e-6)):
+    def jump_at(self, point: QPointF) -> tuple[list[int], bool] | None:
+        """Return the boxes that the jump stub under a point leads to, or comes from.
+
+        Returns:
+            Their numbers, and whether the stub leads to them; None where there is no stub.
+        """
+        for box in self.boxes_in(QRectF(point.x() - 34, point.y(), 34, 1e-6)).tolist():
             rectangle = self.rectangles[box]
             if rectangle.right() + 2 <= point.x() <= rectangle.right() + 32:
                 low = point.y() > rectangle.center().y()
-                side = self.scene.jumps_out if low else self.scene.jumps_in
-                if int(box) in side:
-                    return int(box), "out" if low else "in"
+                others = (self.scene.jumps_out if low else self.scene.jumps_in).get(box)
+                if others:
+                    return others, low
         return None
 
 

@@ -58,7 +58,7 @@ class GraphView(Canvas):
         if box is None:
             jump = self.picture.jump_at(where)
             if jump is not None:
-                self._jump(jump, point)
+                self._jump(jump[0], point)
             elif not extend:
                 self.boxes_selected.emit(set(), None)
             return
@@ -84,18 +84,15 @@ class GraphView(Canvas):
             boxes |= self.marks.selected
         self.boxes_selected.emit(boxes, min(boxes) if boxes else None)
 
-    def _jump(self, jump: tuple[int, str], point: QPointF) -> None:
+    def _jump(self, others: list[int], point: QPointF) -> None:
         """Follow a cut edge; with several ends, ask which."""
         assert self.picture is not None
-        box, side = jump
-        scene = self.picture.scene
-        others = (scene.jumps_out if side == "out" else scene.jumps_in)[box]
         if len(others) == 1:
             self.go_to(others[0])
             return
         menu = QMenu(self)
         for other in others[:40]:
-            action = menu.addAction(scene.display.boxes[other].label)
+            action = menu.addAction(self.picture.scene.display.boxes[other].label)
             action.triggered.connect(lambda _=False, o=other: self.go_to(o))
         menu.popup(self.viewport().mapToGlobal(point.toPoint()))
 
@@ -251,18 +248,13 @@ class GraphView(Canvas):
                 _distance(line, where) < 6 / min(self.scale, 1.0) for line in crossing.lines
             ):
                 return crossing.transition.sentence
-        return self._jump_tip(where)
-
-    def _jump_tip(self, where: QPointF) -> str:
-        assert self.picture is not None
         jump = self.picture.jump_at(where)
         if jump is None:
             return ""
-        scene = self.picture.scene
-        others = (scene.jumps_out if jump[1] == "out" else scene.jumps_in)[jump[0]]
-        names = "\n".join(scene.display.boxes[o].label for o in others[:12])
+        others, leads = jump
+        names = "\n".join(self.picture.scene.display.boxes[o].label for o in others[:12])
         more = f"\nand {len(others) - 12} more" if len(others) > 12 else ""
-        return ("Leads to\n" if jump[1] == "out" else "Comes from\n") + names + more
+        return ("Leads to\n" if leads else "Comes from\n") + names + more
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Walk along edges, open and leave groups."""

@@ -18,7 +18,7 @@ class Call:
 
 def test_operators_are_told_apart_by_what_is_rounded() -> None:
     calls = tuple(Call(op) for op in ("nn.conv2d", "nn.relu", "matmul", "matmul", "nn.conv2d"))
-    graph = OperatorGraph(calls, (), (), (), {}, (), (), (), ())
+    graph = OperatorGraph(calls, (), (), (), {}, (), ())
     known = Accuracy(
         precision="bfloat16",
         tolerance=1e-2,
