@@ -82,7 +82,7 @@ class Document(QObject):
         self.execution = Execution(
             self.requests, self.costs, self.pins, self.placement, self.runs, parent=self
         )
-        self.shapes = Shapes(self.requests, self.execution, self.runs, self._switch, self)
+        self.shapes = Shapes(self.requests, self.execution, self._switch, self)
         self.comparison = ReferenceComparison(lambda: self.graph, self.runs, self.placement, self)
         self.questions = Questions(self.requests, self.selection, self.costs, self.placement, self)
         self.requests.failed.connect(self.failed)
@@ -104,8 +104,8 @@ class Document(QObject):
 
     @property
     def running(self) -> bool:
-        """Tells whether a run is under way, or one of several shapes has the next one to begin."""
-        return self.execution.running or self.shapes.running
+        """Tells whether a run is under way."""
+        return self.execution.running
 
     @property
     def title(self) -> str:
@@ -397,7 +397,6 @@ class Document(QObject):
     def engine_lost(self) -> None:
         """Note that the engine is gone: nothing runs, and what is known stays on the screen."""
         self.requests.handle = ""
-        self.shapes.end()
         self.execution.engine_lost()
 
     def _notified(self, method: str, params: Any) -> None:

@@ -89,10 +89,7 @@ class RunController:
         self._clear_messages()
         settings = self._settings.settings()
         self._preferences.remember_run(settings)
-        if self._document.shapes.several:
-            self._document.shapes.start(settings)
-        else:
-            self._document.execution.start(settings)
+        self._document.execution.start(settings)
 
     def _start_enough(self) -> None:
         """Run for as long as the last run says is enough; the settings keep that budget."""
@@ -138,22 +135,13 @@ class RunController:
         self._tried = tried
         if text:
             text = f"{text}, {duration_text(QUICK_S)} at most."
-            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
+            cancel = self._document.execution.cancel
+            self._messages.show_message(text, "info", "Cancel", cancel, topic="measuring")
         settings = self._settings.settings()
         budget_s = min(settings.budget_s, QUICK_S)
         quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
         self._document.execution.start(quick)
         self._document.execution.settings = settings
-
-    def stop_and_keep(self) -> None:
-        """End the run under way with its best placement so far."""
-        self._document.shapes.stop()
-        self._document.execution.stop_and_keep()
-
-    def cancel(self) -> None:
-        """Cancel the run; what was measured is kept."""
-        self._document.execution.cancel()
-        self._document.shapes.cancel()
 
     def measure(self, longer: bool) -> None:
         """Measure the selection, or again and longer the candidate that is picked."""

@@ -283,7 +283,7 @@ class Documents(QObject):
     def remove(self, page: DocumentWindow) -> None:
         """Take a page away without asking."""
         document = page.document
-        page.runs.cancel()
+        page.document.execution.cancel()
         page.close_document()
         self._copies.forget(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
@@ -343,7 +343,7 @@ class Documents(QObject):
             paths.append(path)
         # The runs end only now: who dismisses the question for a path keeps them, too.
         for page in pages:
-            page.runs.cancel()
+            page.document.execution.cancel()
         self._save_each(list(zip(pages, paths, strict=True)), then)
 
     def _save_each(

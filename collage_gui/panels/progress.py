@@ -212,9 +212,6 @@ class ProgressStrip(QWidget):
             parts.append(toolchains_text(run.placement))
         elif self._execution.running:
             parts.append("No placement is timed yet")
-        shape, (number, count) = self._document.shapes.shown, self._document.shapes.place
-        if shape is not None and count > 1 and self._execution.running:
-            parts.append(f"{shape.choice.text}, shape {number} of {count}")
         return " · ".join(parts)
 
 

@@ -202,7 +202,7 @@ def test_a_jump_stub_leads_to_the_other_end(drive) -> None:
     box, others = next((b, o) for b, o in page.picture.drawn.scene.jumps_in.items() if len(o) == 1)
     r = page.picture.drawn.rectangles[box]
     stub = page.picture.drawn.jump_at(QPointF(r.right() + 12, r.top() + 6))
-    assert stub == (box, "in")
+    assert stub == (others, False)
     page.view.go_to(others[0])
     assert page.view.marks.primary == others[0]
 

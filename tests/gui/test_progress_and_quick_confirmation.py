@@ -91,7 +91,7 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     d.until(lambda: page.document.execution.provisional is not None)
     panel = page.panels.runs
     assert panel.remark.text() == RUN_GOES_ON, "nothing is said of a search that has not ended"
-    page.runs.cancel()
+    page.document.execution.cancel()
     d.until(lambda: not page.document.execution.running)
     shown = page.document.placement.shown
     assert shown.placement.measured_us == FIRST_US and shown.title == "Cancelled run"
@@ -149,7 +149,7 @@ def test_a_second_run_is_refused_while_one_goes_on_and_tabs_say_which(drive) -> 
     for start in (second.runs.confirm_quickly, second.runs.start):
         start()
         assert not second.document.running and "small.onnx is under way" in d.banner.label.text()
-    first.runs.cancel()
+    first.document.execution.cancel()
     d.until(lambda: not first.document.running)
     second.runs.start()
     d.until(lambda: second.document.running)
