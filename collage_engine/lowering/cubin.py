@@ -4,7 +4,7 @@ TVM's wheel compiles kernels when a device is there, and leaves their source in 
 not, to be compiled by Python on the machine that loads it. An artifact has to run without Python
 and without a compiler, so whatever is exported is compiled here, by nvrtc.
 
-Compiled code is kept between processes and runs, with the processor's (``kernel_cache.py``).
+Compiled code is kept between processes and runs, with the processor's (``executable.py``).
 """
 
 from __future__ import annotations

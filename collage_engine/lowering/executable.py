@@ -1,7 +1,11 @@
 """Builds executables of TVM's virtual machine from modules of scheduled kernels.
 
-Kernels are compiled one by one, on all processors, and kept (``kernel_cache.py``), so that one is
-compiled once for all modules that hold it: machine code for a processor, a cubin for a device.
+Kernels are compiled one by one, on all processors, and kept, so that one is compiled once on a
+machine: machine code for a processor, a cubin for a device (``cubin.py``). A kernel of the
+processor is an object file, found by what decides about its code: the scheduled function (names of
+variables aside), the target, TVM's version and our own passes. Whole models, mixes, candidates that
+are measured by themselves, later runs and other models are linked from the same files
+(``toolchains/runtime/kept_files.py``).
 
 TVM's own pipeline for CUDA begins by legalising, fusing and scheduling. Here all of that is done;
 fused once more, two scheduled kernels of neighbouring partitions would become one function with
@@ -11,10 +15,14 @@ Only TVM's passes from there on are run.
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import json
+import re
 import struct
 import tempfile
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +32,16 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
-from collage_engine.lowering.kernel_cache import compiled_kernels, with_kernel_names
 from collage_engine.lowering.link import link_shared
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine.processes import on_all_processors
 from collage_engine.toolchains.base import MODULES
+from collage_engine.toolchains.runtime.kept_files import (
+    NAME_DIGITS,
+    digest_of,
+    keep_kernel,
+    read_kernel,
+)
 
 
 def build_module(module: Any, architecture: str) -> Executable:
@@ -160,3 +173,83 @@ def _device_pipeline(module: Any) -> Any:
         *cuda.finalize_passes(target),
     ]
     return tvm.transform.Sequential(passes)(module)
+
+
+def with_kernel_names(module: Any, target: Any) -> tuple[Any, dict[str, str]]:
+    """Return a lowered Relax module whose kernels are named by what they compute.
+
+    A kernel's name is what it was called, without a number, and the digest under which it is kept,
+    so that it is the same in every module and two different ones never share a name.
+
+    Args:
+        module: The module, lowered so far that its machine code can be generated.
+        target: TVM's target.
+
+    Returns:
+        The module, and the new name of each kernel by its old one.
+    """
+    module = module.clone()
+    names = {}
+    for variable, function in module.functions_items():
+        if isinstance(function, tirx.PrimFunc):
+            old = str(variable.name_hint)
+            names[old] = _name_of(old, function, target)
+            module.update_func(variable, function.with_attr("global_symbol", names[old]))
+    return relax.transform.NormalizeGlobalVar()(module), names
+
+
+def _name_of(name: str, function: Any, target: Any) -> str:
+    bare = function.without_attr("global_symbol") if "global_symbol" in function.attrs else function
+    plain = re.sub(r"\d+$", "", name)
+    kinds = ", ".join(f"{p.dtype}{list(p.shape)}" for p in function.params if hasattr(p, "shape"))
+    key = (plain, kinds, str(tvm_ffi.structural_hash(bare)), str(target), _compiler())
+    return f"{plain}_{digest_of(*key)}"
+
+
+@cache
+def _compiler() -> str:
+    """Return what tells this compiler, with our passes, from another one."""
+    from collage_engine.kernels import stack_buffers
+
+    passes = Path(stack_buffers.__file__).read_bytes() + Path(__file__).read_bytes()
+    return f"{importlib.metadata.version('apache-tvm')} {hashlib.sha256(passes).hexdigest()}"
+
+
+def compiled_kernels(functions: Mapping[str, Any], target: Any) -> dict[str, bytes]:
+    """Return the object files of kernels, compiled on all processors where they are not kept.
+
+    Args:
+        functions: The kernels' functions, by the names of ``with_kernel_names``.
+        target: TVM's target, a processor.
+    """
+    compiled = {name: read_kernel(_kept_as(name)) for name in functions}
+    missing = [name for name, code in compiled.items() if code is None]
+
+    def compile_one(number: int) -> None:
+        name = missing[number]
+        keep_kernel(_kept_as(name), _compile(name, functions[name], target))
+
+    on_all_processors(compile_one, len(missing))
+    for name in missing:
+        code = read_kernel(_kept_as(name))
+        if code is None:
+            code = _compile(name, functions[name], target)
+            keep_kernel(_kept_as(name), code)
+        compiled[name] = code
+    return {name: code for name, code in compiled.items() if code is not None}
+
+
+def _kept_as(name: str) -> str:
+    return name[-NAME_DIGITS:]
+
+
+def _compile(name: str, function: Any, target: Any) -> bytes:
+    """Return the object file of one kernel."""
+    from collage_engine.kernels.stack_buffers import PIPELINE
+
+    with tvm.transform.PassContext(), tempfile.TemporaryDirectory() as folder:
+        module = tvm.IRModule({name: function})
+        library = tvm.tirx.build(module, target=target, pipeline=PIPELINE)
+        file = Path(folder) / "kernel.o"
+        library.write_to_file(str(file), "o")
+        return file.read_bytes()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from collage_engine.machine.clocks import least_disturbed
+from collage_engine.machine.device import least_disturbed
 
 _NAME = b"collage.stopwatch"
 

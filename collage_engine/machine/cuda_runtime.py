@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from collage_engine.machine.clocks import WARM_S
+from collage_engine.machine.device import WARM_S
 from collage_engine.support.errors import MeasureError, short_reason
 
 SUCCESS = 0

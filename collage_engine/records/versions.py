@@ -5,7 +5,7 @@ number is raised for the reason that stands beside it. A field that is added wit
 none, because records are read with their defaults and unknown fields are left out.
 
 =====================  =========================================================================
-STORE_SCHEMA           The tables of the measurement store (``store/database.py``).
+STORE_SCHEMA           The tables of the measurement store (``store/store.py``).
 STORE_EXPORT           The JSON lines of ``collage store export``.
 MEASURING_PROTOCOL     How costs are measured. It is part of every measurement's key: a bump makes
                        all stored costs unknown, so raise it only when old costs no longer compare.

@@ -19,8 +19,7 @@ from collage_engine.records.candidate import (
 from collage_engine.records.graph import OperatorNumber, members, operator_set
 from collage_engine.records.protocol import Job, MeasureNow
 from collage_engine.support.errors import UsageError
-from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.measurer import group_candidates
+from collage_engine.timing.measurer import Measuring, group_candidates
 from collage_engine.wording.sentences import refusal_text
 
 

@@ -41,8 +41,7 @@ from collage_engine.records.graph import GraphRecord
 from collage_engine.records.operators import work_of_operators
 from collage_engine.search.api import BRIEF_SEARCH_S, Search
 from collage_engine.search.problem import Problem
-from collage_engine.timing.candidate_timing import Measuring
-from collage_engine.timing.measurer import GROUPS_AHEAD, CandidateGroup, group_candidates
+from collage_engine.timing.measurer import GROUPS_AHEAD, CandidateGroup, Measuring, group_candidates
 from collage_engine.trials.mixes import FAST_ALONE
 
 OPERATIONS_PER_BYTE = 8.0

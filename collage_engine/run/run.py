@@ -12,7 +12,7 @@ import msgspec
 
 from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.device import machine_state
 from collage_engine.machine.processes import watched_memory
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import SearchInputs
@@ -39,7 +39,7 @@ from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.errors import ArtifactError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S
-from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import Measuring
 from collage_engine.trials.calibration import calibrate_costs
 from collage_engine.trials.mixes import try_mixes
 from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES

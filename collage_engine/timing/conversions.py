@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from collage_engine.machine.clocks import WARM_S
 from collage_engine.machine.cuda_runtime import CudaRuntime
+from collage_engine.machine.device import WARM_S
 from collage_engine.records.format import (
     TO_DEVICE,
     TO_HOST,

@@ -4,20 +4,33 @@ Groups are measured in the caller's order until the budget is spent or the user 
 is stored the moment it arrives. One child serves all groups. When it ends before its time, the
 candidate that was at risk is to blame and costs infinity; the others are timed again without it
 (``call_again``).
+
+A candidate's compilation has a limit of its own; a library of kernels that many of them call must
+not count against the first one's, and is compiled before.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+import shutil
+import tempfile
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+from msgspec.structs import replace
+
+from collage_engine.candidates.catalog import CandidateCatalog, threads_of
+from collage_engine.candidates.open_model import OpenModel
+from collage_engine.lowering.reference import TrueValues
 from collage_engine.machine.child_process import END_S
 from collage_engine.machine.faults import FAULTS, FaultTracker
 from collage_engine.machine.processes import private_bytes
+from collage_engine.machine.run_control import RunControl
 from collage_engine.machine.worker import (
     Worker,
     WorkerError,
@@ -25,21 +38,32 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
     call_again,
 )
-from collage_engine.records.candidate import Candidate, Cost, invalid
+from collage_engine.records.candidate import Candidate, Cost, CostTable, invalid
 from collage_engine.records.event import Event, Log, Measured, Progress
+from collage_engine.records.graph import OperatorSet, operator_set
 from collage_engine.records.placement import CandidateCounts
+from collage_engine.records.settings import RunSettings
+from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Measurement, Store
-from collage_engine.support.errors import Cancelled, MeasureError
+from collage_engine.support.errors import Cancelled, MeasureError, ToolchainError
 from collage_engine.support.time_limits import (
     ANSWER_S,
     LEAST_S,
     WORK_S,
     Flag,
+    FlagWhen,
     with_weights,
     within_budget,
 )
-from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest
+from collage_engine.timing.child import (
+    OpenRequest,
+    TimingReply,
+    TimingRequest,
+    measuring_environment,
+)
 from collage_engine.timing.job import JOB
+from collage_engine.toolchains.capabilities import PrecompilesShared
+from collage_engine.toolchains.registry import get
 
 log = logging.getLogger(__name__)
 
@@ -95,17 +119,14 @@ class Measurer:
     The child is started by the first group that needs one.
 
     Attributes:
-        model_path: The ONNX file.
-        shapes: Of its free inputs.
-        truth_folder: The recorded true values (``lowering.reference.TrueValues``).
+        opening: Which model the child opens; its hash also tells models apart in the store where a
+            result holds for one model only.
         store: Known costs, and where new ones are kept; None: neither.
         env: The child's variables (see ``measuring_environment``).
         device: The machine in words, kept beside costs for readers.
         versions: Toolchain → library version, kept beside costs for readers.
-        model_hash: Tells models apart in the store where a result holds for one model only.
         candidate_limit_s: Seconds that a candidate may take to be compiled, and to run.
         weights_bytes: Size of the model's weights, which lengthens every limit.
-        memory_limit_bytes: Of the child; None: a share of what the machine has.
         faults: Which toolchains crashed or hung in this run.
         own_inputs: Whether the true values are those of the user's inputs: what is wrong on them
             alone is not kept.
@@ -113,33 +134,21 @@ class Measurer:
         worker: Takes requests once the child has the model open (``has_open``).
     """
 
-    model_path: str | Path
-    shapes: Mapping[str, tuple[int, ...]] | None
-    truth_folder: str | Path
+    opening: OpenRequest
     store: Store | None = None
     env: Mapping[str, str] | None = None
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    model_hash: str = ""
     candidate_limit_s: float = ANSWER_S
     weights_bytes: int = 0
-    memory_limit_bytes: int | None = None
     faults: FaultTracker = field(default_factory=FaultTracker)
     own_inputs: bool = False
     job: str = JOB
 
     def __post_init__(self) -> None:
         self.candidate_limit_s = with_weights(self.candidate_limit_s, self.weights_bytes)
-        self._open = OpenRequest(
-            model_path=str(self.model_path),
-            shapes=dict(self.shapes or {}),
-            truth_folder=str(self.truth_folder),
-            sha256=self.model_hash or None,
-        )
-        limit = self.memory_limit_bytes
-        self.worker = Worker(
-            self.job, env=self.env, memory_limit_bytes=limit, name="collage-measure"
-        )
+        self.model_hash = self.opening.sha256 or ""
+        self.worker = Worker(self.job, env=self.env, name="collage-measure")
         self._opened = 0
         """Generation of the child that has the model open."""
 
@@ -171,23 +180,24 @@ class Measurer:
         if self.worker.alive and self._opened == self.worker.generation:
             return True
         most_s = with_weights(WORK_S, self.weights_bytes)
-        deadline = None if timeout_s is None else time.monotonic() + timeout_s
-        for attempt in range(1, FAULTS + 1):
-            left_s = math.inf if deadline is None else deadline - time.monotonic()
-            if left_s <= 0:
+        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        further_attempts = iter(range(1, FAULTS))
+
+        def is_tried_again(fault: WorkerFault) -> bool:
+            return not isinstance(fault, WorkerTimeout) and next(further_attempts, 0) > 0
+
+        def open_model() -> None:
+            left_s = deadline - time.monotonic()
+            self.worker.call(self.opening, min(most_s, left_s), cancel)
+
+        try:
+            call_again(open_model, is_tried_again)
+        except WorkerFault as error:
+            if isinstance(error, WorkerTimeout) and time.monotonic() >= deadline:
                 return False
-            try:
-                self.worker.call(self._open, min(most_s, left_s), cancel)
-                break
-            except WorkerFault as error:
-                log.warning("attempt %d to open the model for measuring: %s", attempt, error)
-                timed_out = isinstance(error, WorkerTimeout)
-                if timed_out and left_s < most_s:
-                    return False
-                if timed_out or attempt == FAULTS:
-                    raise MeasureError(
-                        f"{self._open.model_path} could not be opened for measuring: {error}"
-                    ) from error
+            raise MeasureError(
+                f"{self.opening.model_path} could not be opened for measuring: {error}"
+            ) from error
         self._opened = self.worker.generation
         return True
 
@@ -449,3 +459,204 @@ class _MeasureCall:
                 nodes=nodes,
             )
         )
+
+
+def make_ready(
+    open_model: OpenModel,
+    catalog: CandidateCatalog,
+    candidates: Iterable[Candidate],
+    now: Callable[[str], None],
+    control: RunControl,
+) -> None:
+    """Have the toolchains compile what candidates share that are about to be measured.
+
+    What cannot be compiled is reported as a warning; its candidates are refused when their turn
+    comes.
+
+    Args:
+        open_model: The model.
+        catalog: The toolchain instances.
+        candidates: The candidates.
+        now: Takes a few words on what is compiled.
+        control: The run's cancel flag, and what takes warnings.
+
+    Raises:
+        Cancelled: The user stopped it.
+    """
+    graph = open_model.model.graph
+    wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
+    for candidate in candidates:
+        wanted[candidate.instance].append(operator_set(candidate.nodes))
+    for source in catalog.sources:
+        toolchain = get(source.instance.toolchain)
+        if not isinstance(toolchain, PrecompilesShared):
+            continue
+        sets = wanted.get(source.instance, [])
+        try:
+            toolchain.precompile(graph, source.instance, sets, now, control.cancelled.is_set)
+        except ToolchainError as error:
+            control.warn(f"{source.instance.id}: {error}")
+        control.check()
+
+
+@dataclass(eq=False)
+class Measuring:
+    """Measures the candidates of a catalog on a run's inputs.
+
+    Close it to end the child and to remove the recorded activations; both are made when first
+    needed.
+    """
+
+    open_model: OpenModel
+    catalog: CandidateCatalog
+    """Its candidates."""
+    settings: RunSettings
+    inputs: Mapping[str, np.ndarray]
+    """The run's inputs, by name."""
+    control: RunControl
+    """Takes events, and cancels."""
+    counts: CandidateCounts = field(default_factory=CandidateCounts)
+    _truth: Path | None = None
+    _measurer: Measurer | None = None
+
+    def __enter__(self) -> Measuring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the child and remove the recorded activations."""
+        if self._measurer is not None:
+            self._measurer.close()
+            self._measurer = None
+        if self._truth is not None:
+            shutil.rmtree(self._truth, ignore_errors=True)
+            self._truth = None
+
+    def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
+        """Count candidates of which ``wave`` will measure those that are needed.
+
+        Args:
+            candidates: Candidates that were not counted before.
+            costs: What is known of their costs.
+        """
+        costs_by_key = {c.key: costs.cost(c.id) for c in candidates if costs.known(c.id)}
+        stored = sum(cost.from_store for cost in costs_by_key.values())
+        distinct = len({candidate.key for candidate in candidates})
+        self.counts = replace(
+            self.counts,
+            enumerated=self.counts.enumerated + len(candidates),
+            distinct=self.counts.distinct + distinct,
+            from_trials=self.counts.from_trials + len(costs_by_key) - stored,
+            from_store=self.counts.from_store + stored,
+            invalid=self.counts.invalid + sum(c.state == "invalid" for c in costs_by_key.values()),
+            skipped=self.counts.skipped + distinct - len(costs_by_key),
+        )
+
+    def measure_batch(
+        self, groups: Sequence[CandidateGroup], deadline: float
+    ) -> Mapping[str, Cost]:
+        """Measure further groups of the candidates that :meth:`begin` counted.
+
+        Args:
+            groups: What is measured now, in this order.
+            deadline: When to end, on the monotonic clock.
+
+        Returns:
+            Isolated costs by measurement key.
+
+        Raises:
+            Cancelled: The user stopped it. What was measured is in the store and was emitted.
+        """
+        candidates = (candidate for group in groups for candidate in group)
+
+        def now(text: str) -> None:
+            self.control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
+
+        make_ready(self.open_model, self.catalog, candidates, now, self.control)
+        outcome = self.measure_groups(groups, deadline, counts=self.counts)
+        self.counts = replace(
+            self.counts,
+            measured=self.counts.measured + outcome.measured,
+            from_store=self.counts.from_store + outcome.from_store,
+            invalid=self.counts.invalid + outcome.invalid,
+            skipped=self.counts.skipped - outcome.measured - outcome.from_store,
+        )
+        if outcome.stopped:
+            raise Cancelled("cancelled; what was measured is kept")
+        return outcome.costs
+
+    def measure_groups(
+        self,
+        groups: Sequence[CandidateGroup],
+        deadline: float | None,
+        again: bool = False,
+        counts: CandidateCounts | None = None,
+    ) -> MeasuringResult:
+        """Measure groups in the child.
+
+        It is started and given the model's true values if need be.
+
+        Args:
+            groups: What is measured, in this order.
+            deadline: When to end, on the monotonic clock; None: when all are measured.
+            again: Whether to measure also what the store has, and to replace it.
+            counts: Of what was measured before, where these groups are a part of it.
+
+        Returns:
+            The costs that are known afterwards, and how many came from where.
+        """
+        try:
+            measurer = self._opened(deadline)
+        except Cancelled:
+            keys = {candidate.key for group in groups for candidate in group}
+            stopped = self.control.cancelled.is_set()
+            return MeasuringResult(skipped=len(keys), stopped=stopped)
+        return measurer.measure(
+            groups,
+            deadline=deadline,
+            cancel=self.control.cancelled,
+            on_event=self.control.emit,
+            again=again,
+            counts=counts,
+        )
+
+    def _opened(self, deadline: float | None) -> Measurer:
+        """Return the measurer; the model's true values are recorded for it if need be.
+
+        Args:
+            deadline: When to end recording the values, on the monotonic clock; None: at no time.
+
+        Raises:
+            Cancelled: The user stopped it, or the deadline passed before the values were known.
+        """
+        if self._measurer is not None:
+            return self._measurer
+        opened = self.open_model
+        self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
+        TrueValues.record(opened.model, self.inputs, self._truth, self._until(deadline))
+        toolchains = dict.fromkeys(source.instance.toolchain for source in self.catalog.sources)
+        self._measurer = Measurer(
+            OpenRequest(
+                str(opened.path),
+                dict(opened.shapes),
+                str(self._truth),
+                opened.model.record.sha256,
+            ),
+            store=opened.store,
+            env=measuring_environment(toolchains, threads_of(self.settings)),
+            device=self.catalog.device_text,
+            versions={state.name: state.version or "" for state in self.catalog.states},
+            weights_bytes=opened.model.record.weights_bytes,
+            faults=self.control.faults,
+            own_inputs=self.settings.inputs_npz is not None,
+        )
+        return self._measurer
+
+    def _until(self, deadline: float | None) -> Flag:
+        """Return what stops the work: the user, or the deadline."""
+        cancelled = self.control.cancelled
+        if deadline is None:
+            return cancelled
+        return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)

@@ -2,8 +2,9 @@
 
 What could still change the answer is tuned, the most promising first, and becomes candidates of a
 tuned instance beside the untuned ones; then the search is asked again what could change the answer.
-Tuning ends when its budget is spent or nothing is left that could. What earlier runs found is used
-without a budget.
+It could where a candidate is in the best cover if each that can be tuned took as little as tuning
+may make of it. Tuning ends when its budget is spent or nothing is left that could. What earlier
+runs found is used without a budget.
 
 The machine's own tables grow with every model that is tuned; an artifact that is exported again
 must hold the kernels that were measured, also on another machine or with an emptied cache.
@@ -14,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,29 +23,23 @@ import msgspec
 
 from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
+from collage_engine.kernels.choices import TUNED
 from collage_engine.machine.faults import FAULTS
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.records.candidate import UNKNOWN, Candidate
+from collage_engine.records.candidate import UNKNOWN, Candidate, CostTable
 from collage_engine.records.placement import Placement, Run
+from collage_engine.records.precision import FLOAT32
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
+from collage_engine.search.api import solve
 from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import CollageError, ModelError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S
-from collage_engine.timing.candidate_timing import Measuring
 from collage_engine.timing.child import measuring_environment
-from collage_engine.timing.measurer import group_candidates
-from collage_engine.timing.tuning_choice import (
-    can_be_tuned,
-    choices_of,
-    is_plain,
-    promising,
-    ranked,
-    tuned_instance,
-)
+from collage_engine.timing.measurer import Measuring, group_candidates
 from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
 from collage_engine.toolchains.capabilities import Tunes, tuner_of
 from collage_engine.toolchains.registry import get
@@ -410,3 +405,86 @@ def put_tables_back(run: Run) -> None:
                 f"the tuned kernels {digest} of run {run.id} were changed in the session: "
                 "place the model again"
             )
+
+
+GAIN = 0.3
+"""Share of a candidate's time that tuning saves at most: one that lies further behind others is not
+tuned. Chosen: in ``RESULTS.md`` no tuned model gained more than a twentieth as a whole."""
+
+
+def is_plain(instance: ToolchainInstance) -> bool:
+    """Tell whether an instance computes in float32 on the processor, untuned, without a library."""
+    return not (instance.config or instance.architecture) and instance.precision == FLOAT32
+
+
+def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[str]) -> bool:
+    """Tell whether a candidate was measured on the plain instance of a tunable toolchain."""
+    mine = candidate.instance.toolchain in toolchains and is_plain(candidate.instance)
+    return mine and costs.cost(candidate.id).usable and bool(candidate.key)
+
+
+def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:
+    """Return the instance that lowers with the table of choices of this digest."""
+    return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
+
+
+def choices_of(records: Mapping[str, TuneRecord]) -> dict[str, dict[str, Any]]:
+    """Return the tuned choice of each workload of which one is known."""
+    return {w: dict(r.choice) for w, r in records.items() if r.choice}
+
+
+def promising(inputs: SearchInputs, tunable: Collection[str]) -> list[Candidate]:
+    """Return the candidates whose tuning could change the answer, those that take longest first.
+
+    They are those of the best cover if each of them became as fast as it could.
+
+    Args:
+        inputs: All candidates with their costs.
+        tunable: Ids of those that can be tuned.
+    """
+    costs = inputs.costs
+    by_id = {c.id: c for c in inputs.candidates if costs.cost(c.id).usable}
+    if by_id.keys().isdisjoint(tunable):
+        return []
+    problem = inputs.problem_of(tuple(by_id.values()), costs)
+    hoped = tuple(
+        msgspec.structs.replace(candidate, cost_us=(1 - GAIN) * candidate.cost_us)
+        if candidate.id in tunable and candidate.cost_us is not None
+        else candidate
+        for candidate in problem.candidates
+    )
+    cover = set(solve(msgspec.structs.replace(problem, candidates=hoped)).cover or ())
+    chosen = [c for c in by_id.values() if c.id in cover and c.id in tunable]
+    return sorted(chosen, key=lambda c: -(costs.cost(c.id).us or 0.0))
+
+
+def ranked(
+    chosen: Sequence[Candidate],
+    costs: CostTable,
+    tasks: Mapping[str, Sequence[TuneTask]],
+    records: Mapping[str, TuneRecord],
+) -> list[tuple[TuneTask, float]]:
+    """Return unfinished workloads of candidates, the most promising first.
+
+    Args:
+        chosen: The candidates.
+        costs: Their costs.
+        tasks: What of a candidate can be tuned, by measurement key.
+        records: What is known of workloads.
+
+    Returns:
+        Tasks with the microseconds that each takes in all the places where it stands.
+    """
+    scores: dict[str, float] = {}
+    by_workload: dict[str, TuneTask] = {}
+    for candidate in chosen:
+        listed = tasks.get(candidate.key, ())
+        whole = sum(task.weight for task in listed)
+        for task in listed:
+            record = records.get(task.workload)
+            if whole and not (record is not None and record.complete):
+                by_workload[task.workload] = task
+                us = (costs.cost(candidate.id).us or 0.0) * task.weight / whole
+                scores[task.workload] = scores.get(task.workload, 0.0) + us
+    order = sorted(scores, key=lambda w: (-scores[w], w))
+    return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]

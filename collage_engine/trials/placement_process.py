@@ -22,7 +22,7 @@ from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
-from collage_engine.machine.clocks import WARM_S
+from collage_engine.machine.device import WARM_S
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
 from collage_engine.records.candidate import Candidate

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collage_engine.machine.clocks import LEAST_KEPT
+from collage_engine.machine.device import LEAST_KEPT
 from collage_engine.support.time_limits import LEAST_S, STEP_SHARE, Flag
 from collage_engine.trials.standings import COMMON_ROUNDS, UNKNOWN_ROUND_S, Standings
 

@@ -28,7 +28,7 @@ from collage_engine.artifact.loader.run_artifact import (
 from collage_engine.lowering.accuracy import errors, wrong_by
 from collage_engine.lowering.built import run_python_parts
 from collage_engine.lowering.stopwatch import time_kernels
-from collage_engine.machine.clocks import WARM_S
+from collage_engine.machine.device import WARM_S
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.child import WRONG_NUMBERS, timed

@@ -13,7 +13,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import Cancelled
-from collage_engine.timing.candidate_timing import make_ready
+from collage_engine.timing.measurer import make_ready
 from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.library import Family, find_nvcc
 from collage_engine.toolchains.registry import get

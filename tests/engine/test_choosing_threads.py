@@ -9,7 +9,7 @@ import onnx
 import pytest
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.device import machine_state
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.protocol import Job, RunStart

@@ -12,10 +12,9 @@ import tvm
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.lowering.build import build_cover, write_module
-from collage_engine.lowering.convert import conversion_name
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs
-from collage_engine.lowering.rewrite import assemble
+from collage_engine.lowering.rewrite import assemble, conversion_name
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
 from collage_engine.model.formats import channels_last_border
 from collage_engine.model.importer import import_onnx

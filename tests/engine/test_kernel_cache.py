@@ -15,13 +15,12 @@ import pytest
 import tvm
 from tvm import relax, te, tirx
 
-from collage_engine.lowering import executable, kernel_cache
+from collage_engine.lowering import executable
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
 from collage_engine.lowering.emit import LoweredParts
-from collage_engine.lowering.executable import build_module
+from collage_engine.lowering.executable import build_module, compiled_kernels, with_kernel_names
 from collage_engine.lowering.extract import function_of
-from collage_engine.lowering.kernel_cache import compiled_kernels, with_kernel_names
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine import processes
 from collage_engine.model.importer import import_model
@@ -53,13 +52,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def compiled(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The kernels that are compiled from now on, all of them in this process."""
     names: list[str] = []
-    compile_ = kernel_cache._compile
+    compile_ = executable._compile
 
     def note(name: str, function: Any, target: Any) -> bytes:
         names.append(name)
         return compile_(name, function, target)
 
-    monkeypatch.setattr(kernel_cache, "_compile", note)
+    monkeypatch.setattr(executable, "_compile", note)
     monkeypatch.setattr(processes, "allowed_processors", lambda: (0,))
     return names
 
@@ -119,7 +118,7 @@ def test_another_target_or_another_compiler_is_another_kernel(
 
     assert name(target) == name(target) != name(older)
     before = name(target)
-    monkeypatch.setattr(kernel_cache, "_compiler", lambda: "another one")
+    monkeypatch.setattr(executable, "_compiler", lambda: "another one")
     assert name(target) != before
 
 
@@ -140,7 +139,7 @@ def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.Monkey
             os._exit(1)
         raise ValueError(f"no code for {name}")
 
-    monkeypatch.setattr(kernel_cache, "_compile", fail)
+    monkeypatch.setattr(executable, "_compile", fail)
     functions = {"a_1": scaled(2.0), "a_2": scaled(3.0)}
     with pytest.raises(ValueError, match="no code for a_1"):
         compiled_kernels(functions, build_target())

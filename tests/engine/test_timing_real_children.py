@@ -15,7 +15,7 @@ from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
-from collage_engine.timing.child import measuring_environment
+from collage_engine.timing.child import OpenRequest, measuring_environment
 from collage_engine.timing.measurer import Measurer, group_candidates
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.layer_times import layer_times, wants_layers
@@ -60,9 +60,7 @@ def measurer(model_file, truth, tmp_path):
     with (
         Store(tmp_path / "m.db") as store,
         Measurer(
-            model_file,
-            None,
-            truth,
+            OpenRequest(str(model_file), {}, str(truth)),
             store=store,
             env=measuring_environment(["onnxruntime"], 1),
             candidate_limit_s=20,

@@ -23,7 +23,7 @@ from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord
 from collage_engine.support.errors import ToolchainError
-from collage_engine.timing.tuning_choice import tuned_instance
+from collage_engine.timing.tuning import tuned_instance
 from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
 from collage_engine.toolchains.tvm.toolchain import TvmToolchain
 from tests.support.command import python
@@ -174,7 +174,7 @@ import numpy as np
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_model
-from collage_engine.timing.tuning_choice import tuned_instance
+from collage_engine.timing.tuning import tuned_instance
 from collage_engine.records.toolchain import ToolchainInstance
 path, digest, data = sys.argv[1:]
 model = import_model(path, None)

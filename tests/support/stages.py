@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.machine.clocks import machine_state
+from collage_engine.machine.device import machine_state
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.task import RunTask

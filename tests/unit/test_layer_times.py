@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from collage_engine.lowering.built import BuiltModule, Kernel
-from collage_engine.machine.clocks import least_disturbed
+from collage_engine.machine.device import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.candidate import CandidateRecord, Cost

@@ -13,6 +13,7 @@ from collage_engine.records.event import Log, Measured, Progress
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.support.errors import MeasureError, ModelError
+from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.measurer import (
     GROUPS_AHEAD,
     Measurer,
@@ -35,18 +36,15 @@ def candidate(name: str, *nodes: int, key: str = "", **config: str) -> Candidate
 class Bed:
     """A measurer over the pretended job, its store and its log."""
 
-    def __init__(self, tmp_path, model: str = "m.onnx", shapes=None, **options) -> None:
+    def __init__(self, tmp_path, model: str = "m.onnx", **options) -> None:
         self.folder = tmp_path
         self.store = Store(tmp_path / "m.db")
         self.events: list = []
         self.measurer = Measurer(
-            model,
-            shapes,
-            tmp_path,
+            OpenRequest(model, {}, str(tmp_path), "m"),
             store=self.store,
             job="tests.support.measure_targets:Job",
             versions={"good": "1.0"},
-            model_hash="m",
             **options,
         )
 

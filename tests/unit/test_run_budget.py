@@ -38,7 +38,7 @@ from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.task import RunState, RunTask
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S
-from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import Measuring
 from collage_engine.toolchains.registry import NOT_READY
 from collage_engine.trials.race import Race
 from tests.support.candidates import inputs_of, row

@@ -14,7 +14,7 @@ import pytest
 from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
-from collage_engine.store import database
+from collage_engine.store import store as module
 from collage_engine.store.store import Measurement, Store
 from collage_engine.support.errors import MeasureError
 from tests.support.command import python
@@ -153,7 +153,7 @@ def test_disk_full(store):
 
 def test_a_disk_that_is_full_from_the_start_is_no_damage(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        database, "TABLES", "pragma max_page_count = 1; create table a (b); create table c (d);"
+        module, "TABLES", "pragma max_page_count = 1; create table a (b); create table c (d);"
     )
     with Store(tmp_path / "m.db") as store:
         with pytest.raises(MeasureError, match="disk is full"):

@@ -34,14 +34,18 @@ from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.timing import tuning as module
 from collage_engine.timing.measurer import CandidateGroup
-from collage_engine.timing.tuning import Tuning, put_tables_back, sum_of, tables_of, worth_tuning
-from collage_engine.timing.tuning import tunable as tunable_of
-from collage_engine.timing.tuning_choice import (
+from collage_engine.timing.tuning import (
+    Tuning,
     can_be_tuned,
     promising,
+    put_tables_back,
     ranked,
+    sum_of,
+    tables_of,
     tuned_instance,
+    worth_tuning,
 )
+from collage_engine.timing.tuning import tunable as tunable_of
 from tests.support import tuning_targets
 from tests.support.candidates import inputs_of
 from tests.support.graphs import GraphBuilder, chain, operator, record_of

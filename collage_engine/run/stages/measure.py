@@ -19,7 +19,7 @@ from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
 from collage_engine.run.task import RunState, RunTask
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
-from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import Measuring
 from collage_engine.timing.transitions import transition_constants
 from collage_engine.trials.mixes import groups_of
 from collage_engine.trials.race import Race

@@ -10,7 +10,7 @@ from collage_engine.records.answers import RunUpdate
 from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled
-from collage_engine.timing.candidate_timing import Measuring
+from collage_engine.timing.measurer import Measuring
 from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth_tuning
 
 

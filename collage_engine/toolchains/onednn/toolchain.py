@@ -15,7 +15,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from collage_engine.machine.clocks import least_disturbed
+from collage_engine.machine.device import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.format import NHWC, PLAIN

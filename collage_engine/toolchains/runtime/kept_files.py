@@ -1,6 +1,6 @@
 """Keeps what was compiled or chosen on a machine as files, which all later runs share.
 
-They are kernels for processors (``lowering/kernel_cache.py``) and devices (``lowering/cubin.py``),
+They are kernels for processors (``lowering/executable.py``) and devices (``lowering/cubin.py``),
 and which algorithm of a library was the fastest for a product (``toolchains/runtime/cuda.py``). A
 file is found by a digest of all that decides about its content.
 
