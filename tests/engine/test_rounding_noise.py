@@ -19,8 +19,8 @@ from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, MeasureError
-from collage_engine.timing.bench import ModelBench
-from collage_engine.timing.child import OpenRequest, check
+from collage_engine.timing.bench import ModelBench, check
+from collage_engine.timing.child import OpenRequest
 from tests.support.covers import candidate_on
 from tests.zoo.net import Net
 from tests.zoo.quantized import quantize
