@@ -185,6 +185,26 @@ def partition_groups(graph: OperatorGraph, placement: Placement) -> tuple[Group,
     )
 
 
+def equal_blocks(graph: OperatorGraph, groups: Iterable[Group]) -> list[list[tuple[int, ...]]]:
+    """Return the operators of scopes that do the same work, such as the layers of a transformer.
+
+    Their names differ in numbers only, and their operators are of the same types and make values of
+    the same shapes, in order. Of nested scopes the outer ones count.
+    """
+    families: dict[object, list[tuple[int, ...]]] = {}
+    for group in groups:
+        if group.kind == "scope":
+            work = [(graph.calls[k].op, *map(str, graph.calls[k].types)) for k in group.members]
+            families.setdefault((_without_numbers(group), tuple(work)), []).append(group.members)
+    blocks, held = [], set[int]()
+    for family in sorted(families.values(), key=lambda family: -len(family[0])):
+        outer = [members for members in family if held.isdisjoint(members)]
+        if len(outer) > 1:
+            blocks.append(outer)
+            held.update(*outer)
+    return blocks
+
+
 def _without_numbers(group: Group) -> str:
     return re.sub(r"\d+", "", group.id)
 

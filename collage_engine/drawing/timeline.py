@@ -47,6 +47,8 @@ class TimeBar:
     """What ran it."""
     operators: tuple[int, ...] = ()
     look: Look = UNPLACED
+    blocks: int = 1
+    """Equal blocks of the model of which it is the sum."""
     ratio: float | None = None
     """Times what the compared placement takes for the same part; None: it is not compared."""
 
@@ -118,6 +120,9 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
             for span in found:
                 begin, end, layer = span.begin_us, span.end_us, span.layer
                 bar = _bar("layer", row, begin, end, graph, layer.operators, layer.name, look)
+                if layer.blocks > 1:
+                    title = f"{layer.name}: {graph.content(layer.operators)}"
+                    bar = replace(bar, title=title, detail="", blocks=layer.blocks)
                 inside.append(bar)
     end_us = max(last_us, placement.measured_us or 0.0)
     if end_us > last_us and placement.layers:

@@ -173,6 +173,8 @@ class LayerTime(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The place of its partition in the placement; None: it belongs to none, as a conversion."""
     operators: tuple[int, ...] = ()
     """Those of the ONNX nodes that it computes, wholly or in part; empty: a runtime inserted it."""
+    blocks: Count = 1
+    """Equal blocks of the model of which it is the sum; more than one only in drawings."""
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,11 +9,12 @@ from PySide6.QtCore import QPointF, QSignalBlocker, Qt
 from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
 
+from collage_engine.drawing.groups import equal_blocks
 from collage_engine.drawing.timeline import TimeBar, Timeline, against, timeline
 from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import time_text
-from collage_engine.wording.layers import MOST_PARTS, Winnable, outside_us
+from collage_engine.wording.layers import MOST_PARTS, Winnable, folded, outside_us
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.document.shown import Shown
@@ -33,6 +34,7 @@ NOT_PROFILED = "The layers of this placement were not timed: its partitions are 
 NEAREST = 2e-3
 """Share of the run that the widest zoom shows; chosen."""
 ABOUT_COMPARE = "Show below it the placement that numbers are compared with"
+ABOUT_FOLD = "Draw equal blocks as one: their sum, and what each takes"
 ABOUT_WIN = (
     "What another toolchain is known to take less for just these nodes, in its own run of the "
     "whole model or as a candidate; conversions that it needs are not counted"
@@ -53,9 +55,11 @@ class TimelinePanel(QWidget):
         self._is_stale = True
         self.summary = named(ElidedLabel("quiet"), "timelineSummary", "Summary")
         fit = tool_button("⤢", "timelineFit", self.fit, "Fit the run", "Show the whole run")
+        self.fold = tool_button("≣", "timelineFold", None, "Fold equal blocks", ABOUT_FOLD)
         self.compare = tool_button("⇅", "timelineCompare", None, "Compare", ABOUT_COMPARE)
-        self.compare.setCheckable(True)
-        self.compare.toggled.connect(self.refresh)
+        for button in (self.fold, self.compare):
+            button.setCheckable(True)
+            button.toggled.connect(self.refresh)
         attempt = action_button(actions["try_here"], name="tryRival")
         self.parts = RowsModel(
             [
@@ -70,7 +74,7 @@ class TimelinePanel(QWidget):
         self.table.select_nodes(lambda row: row.layer.nodes, self._picked)
         self._stage = QWidget()
         lay_out(QVBoxLayout(self._stage), edge=0, gap=0)
-        head = lay_out(QHBoxLayout(), (self.summary, 1), self.compare, fit)
+        head = lay_out(QHBoxLayout(), (self.summary, 1), self.fold, self.compare, fit)
         left, right = QWidget(), QWidget()
         lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
         buttons = lay_out(QHBoxLayout(), None, attempt)
@@ -105,12 +109,21 @@ class TimelinePanel(QWidget):
         compared = document.compared
         self.compare.setVisible(compared is not None and bool(compared.placement.layers))
         if placement is not None:
+            placement = self._as_wanted(placement)
             parts = document.left_to_win(placement)[:MOST_PARTS]
             self._arrange(placement, compared)
         else:
             self.summary.setText(EMPTY)
         self.parts.set_rows(parts)
         self._draw()
+
+    def _as_wanted(self, placement: Placement) -> Placement:
+        """Return a placement with its equal blocks as one layer, where that is wanted."""
+        if not self.fold.isChecked():
+            return placement
+        return folded(
+            placement, equal_blocks(self.document.operators, self.document.scopes.values())
+        )
 
     def _arrange(self, placement: Placement, compared: Shown | None) -> None:
         """Arrange the placement, over the one that it is compared with where that is wanted."""
@@ -123,7 +136,7 @@ class TimelinePanel(QWidget):
         if compared is None or self.compare.isHidden() or not self.compare.isChecked():
             self.shown = timeline(graph, placement)
         else:
-            self.shown = against(graph, placement, compared.placement)
+            self.shown = against(graph, placement, self._as_wanted(compared.placement))
             below = f"below {compared.title}, {time_text(compared.placement.measured_us)}"
             texts = [texts[0], below, "blue is faster than the other, orange slower"]
         self.summary.setText(" · ".join(texts))
@@ -220,6 +233,9 @@ class TimelinePanel(QWidget):
     # -- selection ---------------------------------------------------------------------
 
     def _label(self, row: Winnable) -> str:
+        for bar in self.shown.bars if self.shown is not None else ():
+            if bar.blocks > 1 and row.layer.nodes[0] in bar.operators:
+                return bar.title
         return self.document.operators.label_with_name(row.layer.nodes)
 
     def _picked(self, nodes: list[int]) -> None:

@@ -187,3 +187,20 @@ def test_what_was_faster_elsewhere_is_pinned_there_timed_and_priced_by_one_butto
     assert price_of_pin(document, 0) in text and toolchain_title(name) in text
     page.banner.action.click()
     assert not document.pins.current, "undone"
+
+
+def test_equal_blocks_are_one_bar_that_takes_what_they_take(profiled, monkeypatch) -> None:
+    _, page, panel = profiled
+    parts = page.document.placement.shown.placement.partitions
+    blocks = [[part.nodes for part in parts]]
+    monkeypatch.setattr("collage_gui.panels.timeline.equal_blocks", lambda *_: blocks)
+    before, end_us = len(panel.shown.bars), panel.shown.end_us
+    panel.fold.click()
+    (bar, *more) = [bar for bar in panel.shown.bars if bar.blocks > 1]
+    assert {bar.blocks for bar in (bar, *more)} <= set(range(2, len(parts) + 1))
+    assert f"{bar.blocks} equal blocks, 6.00 µs to 6.00 µs each" in bar.tip(end_us)
+    assert len(panel.shown.bars) < before and panel.shown.end_us == pytest.approx(end_us)
+    rows = [panel.parts.row(panel.parts.index(n, 0)) for n in range(panel.parts.rowCount())]
+    assert rows[0].us == 6.0 * bar.blocks and panel._label(rows[0]) == bar.title
+    panel.fold.click()
+    assert len(panel.shown.bars) == before

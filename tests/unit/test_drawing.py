@@ -16,6 +16,7 @@ from collage_engine.drawing.box_styles import Colouring, style_boxes
 from collage_engine.drawing.groups import (
     LEGIBLE_BOXES,
     display_graph,
+    equal_blocks,
     first_view,
     name_scopes,
     sections,
@@ -117,6 +118,18 @@ def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
         ("encoder/layer.0", (0, 1)),
         ("encoder/layer.1", (2, 3)),
     ]
+
+
+def test_blocks_are_equal_that_do_the_same_work_under_names_of_other_numbers() -> None:
+    layers = [(op, f"layer.{k}/mlp") for k in range(3) for op in ("matmul", "add", "add")]
+    calls = [*layers, ("add", "layer.3/mlp"), ("add", "layer.3/mlp"), ("add", "head")]
+    nodes = [
+        operator(at, op, *([at - 1] if at else []), name=f"n{at}", scope=tuple(scope.split("/")))
+        for at, (op, scope) in enumerate(calls)
+    ]
+    graph = operator_graph(record_of(*nodes))
+    blocks = equal_blocks(graph, name_scopes(graph))
+    assert blocks == [[(0, 1, 2), (3, 4, 5), (6, 7, 8)]]
 
 
 def placed(name: str) -> tuple[GraphRecord, Placement]:

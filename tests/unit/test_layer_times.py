@@ -14,7 +14,7 @@ from collage_engine.records.placement import Baseline, LayerTime, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
 from collage_engine.trials.trial_job import KernelTime, PlacementProfile
-from collage_engine.wording.layers import by_layer, layer_of, left_to_win, outside_us, spans
+from collage_engine.wording.layers import by_layer, folded, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
 from tests.support.runs import partition, run_record
 
@@ -161,6 +161,25 @@ def test_layers_that_compute_parts_of_one_node_are_one():
         ((2, 3), 12.0),
     ]
     assert layer_of(placement(*layers), 3).nodes == (2, 3)
+
+
+def test_equal_blocks_are_one_layer_with_their_sum_wherever_their_partitions_begin():
+    layers = [
+        LayerTime(name="a", us=3.0, gap_us=1.0, partition=0, operators=(0,)),
+        LayerTime(name="own work", us=1.0, partition=0),
+        LayerTime(name="to_nhwc", us=2.0),
+        LayerTime(name="b", us=6.0, partition=0, operators=(1,)),
+        LayerTime(name="c", us=4.0, gap_us=1.0, partition=1, operators=(2, 3)),
+    ]
+    timed = placement(*layers)
+    one = folded(timed, [[(0,), (1,)]])
+    assert [(layer.us, layer.blocks) for layer in one.layers] == [(9, 2), (1, 1), (2, 1), (4, 1)]
+    assert one.layers[0].name == "2 equal blocks, 3.00 µs to 6.00 µs each"
+    assert spans(one)[-1].end_us == spans(timed)[-1].end_us
+    blocks = [msgspec.structs.replace(part, toolchain="tvm") for part in timed.partitions]
+    alike = msgspec.structs.replace(timed, partitions=tuple(blocks))
+    one = folded(alike, [[(0, 1), (2, 3)]])
+    assert [(layer.us, layer.gap_us) for layer in one.layers] == [(14, 2), (2, 0)]
 
 
 def test_what_costs_most_is_listed_with_what_others_are_known_to_take():
