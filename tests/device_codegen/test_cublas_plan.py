@@ -14,8 +14,7 @@ from collage_engine.machine.cuda import CudaDevice, CudaProbe
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
-from collage_engine.toolchains.cublas.rules import DIALECT, layout_of
-from collage_engine.toolchains.cublas.toolchain import CublasToolchain
+from collage_engine.toolchains.cublas.toolchain import DIALECT, CublasToolchain, layout_of
 from collage_engine.toolchains.runtime import cuda, kept_files
 from tests.device_codegen.cuda_plans import FlatMemory, carried_out, model_of
 

@@ -17,7 +17,7 @@ from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.graph import OperatorSet, members
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
-from collage_engine.toolchains.cudnn.rules import DIALECT
+from collage_engine.toolchains.cudnn.toolchain import DIALECT
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import (
     EXPORTED,

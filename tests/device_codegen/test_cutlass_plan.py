@@ -7,7 +7,7 @@ import pytest
 from collage_engine.model.importer import ImportedModel
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import UnsupportedError
-from collage_engine.toolchains.cutlass.rules import DIALECT
+from collage_engine.toolchains.cutlass.toolchain import DIALECT
 from collage_engine.toolchains.registry import get
 from tests.device_codegen.cuda_plans import Ints, model_of, normal, plan_of
 

@@ -15,7 +15,7 @@ from collage_engine.model.importer import import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.openvino.reading import saturates
+from collage_engine.toolchains.openvino.differences import saturates
 from tests.support.toolchain_cases import available, default_instance
 from tests.support.whole_number_cases import CASES, case, full_range_inputs
 

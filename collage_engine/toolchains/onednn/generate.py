@@ -1,13 +1,24 @@
-"""Generates the program of the oneDNN runtime from a function: operators with post-ops."""
+"""Generates the program of the oneDNN runtime from a function: operators with post-ops.
+
+Exporters and TVM's importer write GELU, SiLU and the like as up to ten operators. Such a chain is
+one oneDNN function, a composite: it is recognised on the dataflow graph by pattern, its scalar
+constants are checked when the function is compiled, and it becomes one step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.greedy import closed
+from collage_engine.partition.patterns import Match, all_matches, anything
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_shape
 from collage_engine.records.graph import (
+    NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
@@ -20,13 +31,74 @@ from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.onednn import composites, recurrent
+from collage_engine.toolchains.onednn import recurrent
 from collage_engine.toolchains.onednn.fuse import fuse
 from collage_engine.toolchains.onednn.linear import LINEAR
 from collage_engine.toolchains.onednn.pointwise import POINTWISE
 from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.spatial import SPATIAL
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
+from collage_engine.toolchains.runtime.chains import ACTIVATIONS, VALUES
+
+_ACTIVATIONS = {
+    "gelu_erf": ("gelu_erf", 0.0, 0.0),
+    "gelu_tanh": ("gelu_tanh", 0.0, 0.0),
+    "hardswish": ("hardswish", 1 / 6, 0.5),
+    "silu": ("swish", 1.0, 0.0),
+}
+"""By chain: oneDNN's function that it is, with its parameters."""
+
+
+class Claim(NamedTuple):
+    """A composite at a place in a graph."""
+
+    name: str
+    match: Match
+
+
+def _emit_composite(plan: OneDnnProgram, claim: Claim) -> int | None:
+    """Emit a composite; returns None where constants have other values than expected."""
+    bound = claim.match.bindings
+    if claim.name == "hardsigmoid":
+        alpha, beta = (plan.scalar(bound[name]) or 0.0 for name in ("alpha", "beta"))
+        return plan.eltwise(plan.tensor(bound["x"]), "hardsigmoid", alpha, beta)
+    for name in () if plan.dry else VALUES.keys() & bound.keys():
+        given = plan.scalar(bound[name])
+        if given is None or not np.isclose(given, VALUES[name], rtol=1e-3):
+            return None
+    return plan.eltwise(plan.tensor(bound["x"]), *_ACTIVATIONS[claim.name])
+
+
+_known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary()
+"""The places of composites in graphs whose operators are read by nobody else; they may overlap."""
+
+
+def _within(graph: DataflowGraph, inside: OperatorSet) -> dict[OperatorNumber, Claim]:
+    """Return the composites that lie in a set, by root; of overlapping ones the larger."""
+    if graph not in _known:
+        _known[graph] = tuple(_search(graph))
+    chosen: dict[OperatorNumber, Claim] = {}
+    taken = NO_OPERATORS
+    for claim in _known[graph]:
+        nodes = claim.match.nodes
+        if not (nodes & ~inside or nodes & taken):
+            chosen[claim.match.root] = claim
+            taken |= nodes
+    return chosen
+
+
+def _search(graph: DataflowGraph) -> Iterator[Claim]:
+    for name, chain in ACTIVATIONS.items():
+        pattern = chain(anything("x"))
+        roots = pattern.root_ops or frozenset()
+        for root in graph.operators:
+            if graph.nodes[root].op not in roots:
+                continue
+            for match in all_matches(graph, pattern, root):
+                if closed(graph, match):
+                    yield Claim(name, match)
+                    break
+
 
 LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **SPATIAL,
@@ -66,7 +138,7 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
     leaving = operator_set(graph.record.producers(function.outputs))
     claims = {
         root: each
-        for root, each in composites.within(graph, nodes).items()
+        for root, each in _within(graph, nodes).items()
         if not each.match.nodes & leaving & ~one_operator(root)
     }
     _lower_all(plan, nodes, claims)
@@ -86,7 +158,7 @@ def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) ->
 
 
 def _lower_all(
-    plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, composites.Claim]
+    plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, Claim]
 ) -> None:
     part_of = {i: root for root, each in claims.items() for i in members(each.match.nodes)}
     for index in members(nodes):
@@ -99,9 +171,9 @@ def _lower_all(
                 _lower_call(plan, plan.graph.nodes[inner])
 
 
-def _lower_composite(plan: OneDnnProgram, claim: composites.Claim) -> bool:
+def _lower_composite(plan: OneDnnProgram, claim: Claim) -> bool:
     plan.current = tuple(members(claim.match.nodes))
-    value = composites.emit(plan, claim)
+    value = _emit_composite(plan, claim)
     if value is not None:
         plan.of_node[claim.match.root] = value
     return value is not None

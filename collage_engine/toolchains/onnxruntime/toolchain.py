@@ -132,7 +132,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implement ``capabilities.ReadsProfiles``."""
-        from collage_engine.toolchains.onnxruntime.profile import read_profile
+        from collage_engine.toolchains.onnxruntime.python_api import read_profile
 
         return read_profile(content)
 
@@ -150,7 +150,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
         """Implement ``capabilities.ProfilesLayers``."""
-        from collage_engine.toolchains.onnxruntime.profile import profile_layers
+        from collage_engine.toolchains.onnxruntime.python_api import profile_layers
 
         return profile_layers(file, threads, inputs)
 

@@ -1,8 +1,15 @@
-"""Runs products by OpenBLAS from the wheel scipy-openblas32, whose symbols begin with scipy_."""
+"""Runs products by OpenBLAS from the wheel scipy-openblas32, whose symbols begin with scipy_.
+
+A product is a MatMul, or a convolution that is a MatMul: one with a 1×1 kernel that reads every
+pixel once multiplies the filters by the image as it lies in memory. A constant bias is what the
+product is added to. What else follows, and transposes before it, are left to other toolchains.
+"""
 
 from __future__ import annotations
 
+import math
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +18,148 @@ import numpy as np
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.partition.rules import PartitionRule, byoc_rules
-from collage_engine.records.graph import OperatorNumber, OperatorSet
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
-from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.openblas.product import (
-    PRODUCTS,
-    biased_product,
-    reason_against,
-    reason_against_call,
+from collage_engine.records.graph import (
+    Node,
+    OperatorNumber,
+    OperatorSet,
+    TensorType,
+    ValueIndex,
+    members,
+    one_operator,
 )
+from collage_engine.records.operators import onnx_type
+from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.support.errors import UnsupportedError
+from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
+from collage_engine.toolchains.runtime.products import pads, per_axis
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
+
+PRODUCTS = ("matmul", "nn.conv1d", "nn.conv2d")
+"""Relax operators that are products; convolutions are where their kernel has one tap."""
+
+
+@dataclass(frozen=True)
+class Product:
+    """A batch of products ``c (rows×columns) = a (rows×depth) · b (depth×columns)``, row-major."""
+
+    rows: int
+    columns: int
+    depth: int
+    left: int
+    """Which of the operator's two inputs is ``a``; the other one is ``b``."""
+    a_offsets: tuple[int, ...]
+    """Where the matrices of ``a`` begin, in elements, for each product of the batch."""
+    b_offsets: tuple[int, ...]
+
+
+def reason_against(graph: DataflowGraph, nodes: OperatorSet) -> str | None:
+    """Return why some operators are no product, with a bias or without; None where they are."""
+    try:
+        biased_product(graph, nodes)
+    except UnsupportedError as error:
+        return str(error)
+    return None
+
+
+def reason_against_call(graph: DataflowGraph, index: OperatorNumber) -> str | None:
+    """Return why a BLAS cannot compute a call, alone or as the bias of a product before it."""
+    alone = one_operator(index)
+    before = (graph.operator_of(source) for source in graph.nodes[index].inputs)
+    products = [node.index for node in before if node is not None and node.op in PRODUCTS]
+    if any(reason_against(graph, alone | one_operator(each)) is None for each in products):
+        return None
+    return reason_against(graph, alone)
+
+
+def biased_product(
+    graph: DataflowGraph, nodes: OperatorSet
+) -> tuple[Node, Product, ValueIndex | None]:
+    """Return the product that some operators are: its operator, its sizes, and its bias if any.
+
+    Raises:
+        UnsupportedError: They are something else; the text says what.
+    """
+    node, *others = (graph.nodes[index] for index in members(nodes))
+    product = product_of(graph, node)
+    if not others:
+        return node, product, None
+    channels = len(node.type.shape) - 1 if node.op == "matmul" else 1
+    along = tuple(n if axis == channels else 1 for axis, n in enumerate(node.type.shape))
+    added = others[0]
+    if len(others) == 1 and added.op == "add" and graph.exits(nodes) == (added.index,):
+        for bias in set(added.inputs) - {node.index}:
+            shape = graph.values[bias].type.shape
+            full = (1,) * (len(along) - len(shape)) + shape
+            columns_last = len(graph.values[node.inputs[1]].type.shape) > 1
+            if graph.values[bias].constant and full == along and columns_last:
+                return node, product, bias
+    raise UnsupportedError("a BLAS computes one product a call, and a constant bias along it")
+
+
+def product_of(graph: DataflowGraph, node: Node) -> Product:
+    """Return the product that a call is.
+
+    Raises:
+        UnsupportedError: It is none; the text says why.
+    """
+    if node.op not in PRODUCTS:
+        raise UnsupportedError(f"a BLAS computes products only, no {onnx_type(node.op)}")
+    operands = [graph.values[index].type for index in node.inputs]
+    for kind in (node.type, *operands):
+        if kind.dtype != "float32":
+            raise UnsupportedError(
+                f"{onnx_type(node.op)}: a BLAS computes float32, not {kind.dtype}"
+            )
+        if 0 in kind.shape:
+            raise UnsupportedError(f"{onnx_type(node.op)}: a BLAS multiplies no empty tensors")
+    return (_matmul if node.op == "matmul" else _convolution)(node, *operands)
+
+
+def _matmul(node: Node, left: TensorType, right: TensorType) -> Product:
+    """Follows NumPy's rules; rows of a whole batch are multiplied at once by a single matrix."""
+    a, b = left.shape, right.shape
+    a = (1, *a) if len(a) == 1 else a
+    b = (*b, 1) if len(b) == 1 else b
+    rows, depth, columns = a[-2], a[-1], b[-1]
+    if math.prod(b[:-2]) == 1:
+        return Product(math.prod(a[:-1]), columns, depth, 0, (0,), (0,))
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+
+    def offsets(own: tuple[int, ...], elements: int) -> tuple[int, ...]:
+        begins = np.arange(math.prod(own)).reshape(own) * elements
+        return tuple(np.broadcast_to(begins, batch).ravel().tolist())
+
+    return Product(
+        rows, columns, depth, 0, offsets(a[:-2], rows * depth), offsets(b[:-2], depth * columns)
+    )
+
+
+def _convolution(node: Node, data: TensorType, weights: TensorType) -> Product:
+    """Multiplies, for each image and group, the filters by the channels of all pixels."""
+    title, attributes = onnx_type(node.op), node.attributes
+    if not str(attributes["data_layout"]).startswith("NC"):
+        raise UnsupportedError(f"{title}: a BLAS multiplies by channels first only")
+    taps = weights.shape[2:]
+    rank = len(taps)
+    steps = (*taps, *per_axis(attributes["strides"], rank))
+    if {*steps} != {1} or any(sum(pads(attributes["padding"], rank), ())):
+        raise UnsupportedError(f"{title}: only a 1×1 kernel that reads every pixel is a product")
+    groups = int(attributes.get("groups", 1))
+    images, pixels = data.shape[0], math.prod(data.shape[2:])
+    filters, channels = weights.shape[0] // groups, weights.shape[1]
+    if groups > 1 and channels == 1:
+        raise UnsupportedError(f"{title}: a depthwise convolution is no matrix product")
+    batch = range(images * groups)
+    return Product(
+        rows=filters,
+        columns=pixels,
+        depth=channels,
+        left=1,
+        a_offsets=tuple(job % groups * filters * channels for job in batch),
+        b_offsets=tuple(job * channels * pixels for job in batch),
+    )
+
 
 PACKAGE = "scipy-openblas32"
 LICENCES = {

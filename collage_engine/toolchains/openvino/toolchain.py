@@ -14,7 +14,7 @@ from collage_engine.records.toolchain import (
 from collage_engine.support.errors import ToolchainError, UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.openvino import wheel
-from collage_engine.toolchains.openvino.whole_numbers import inexact, rounds_otherwise
+from collage_engine.toolchains.openvino.differences import inexact, rounds_otherwise
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain
@@ -57,7 +57,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
     )
     types = ARRAY_TYPES - {"float64", "uint32", "uint64"} | {"bfloat16"}
     """Element types that the CPU plugin computes in, or converts without loss of what models use:
-    float16 is computed in float32, int64 in int32 (``whole_numbers.py``)."""
+    float16 is computed in float32, int64 in int32 (``differences.py``)."""
     computes_bfloat16 = True
     reads_weight_files = True
 
@@ -92,7 +92,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implement ``OnnxFedToolchain.misreads``."""
-        from collage_engine.toolchains.openvino.reading import unsupported_semantics
+        from collage_engine.toolchains.openvino.differences import unsupported_semantics
 
         return unsupported_semantics(node, opset)
 
@@ -103,8 +103,8 @@ class OpenVinoToolchain(OnnxFedToolchain):
             UnsupportedError: Its sums of 8-bit products may saturate on this processor.
         """
         from collage_engine.model.onnx_external import is_mapped
+        from collage_engine.toolchains.openvino.differences import saturates
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
-        from collage_engine.toolchains.openvino.reading import saturates
 
         if saturates(model, processor().flags):
             raise UnsupportedError(

@@ -4,7 +4,10 @@
 // The compiler is given COLLAGE_ELEMENT, the C++ type of an element, and COLLAGE_ACTIVATION, the name of
 // CUTLASS's functor. (CUTLASS's 3.x collectives for Hopper need files that TVM's wheel leaves out. Its
 // products, and float32 rounded to tf32, were the fastest nowhere: tests/gpu/RESULTS.md.)
+#include <cutlass/array.h>
 #include <cutlass/cutlass.h>
+#include <cutlass/functional.h>
+#include <cutlass/numeric_conversion.h>
 
 #include <cutlass/conv/kernel/default_conv2d_fprop.h>
 #include <cutlass/epilogue/thread/activation.h>
@@ -14,9 +17,66 @@
 #include <cutlass/conv/kernel/default_conv2d_fprop_with_broadcast.h>
 
 #include "../collage_cutlass_abi.h"
-#include "epilogue.h"
 
 namespace {
+
+// activation(accumulator + bias + source), summed in float32. Models CUTLASS's
+// EpilogueWithBroadcastOp. Bias and source are there or not at run time: no bias is a vector of
+// zeros that the epilogue makes itself, no source is never read.
+template <typename Element, int kElements, template <typename> class Activation>
+class Fused {
+ public:
+  using ElementOutput = Element;
+  using ElementC = Element;
+  using ElementAccumulator = float;
+  using ElementCompute = float;
+  using ElementVector = Element;
+  using ElementZ = Element;
+  using ElementT = Element;
+  static int const kElementsPerAccess = kElements;
+  static int const kCount = kElements;
+  static bool const kIsSingleSource = true;
+  static bool const kStoreZ = true;
+  static bool const kStoreT = false;
+  static bool const kIsHeavy = Activation<float>::kIsHeavy;
+
+  using FragmentAccumulator = cutlass::Array<float, kElements>;
+  using FragmentCompute = cutlass::Array<float, kElements>;
+  using FragmentC = cutlass::Array<Element, kElements>;
+  using FragmentOutput = cutlass::Array<Element, kElements>;
+  using FragmentZ = FragmentOutput;
+  using FragmentT = FragmentOutput;
+
+  struct Params {
+    bool source = false;
+  };
+  static Params Of(const CollageProblem& p) { return {p.c != nullptr}; }
+
+  CUTLASS_HOST_DEVICE explicit Fused(Params const& params) : source_(params.source) {}
+  CUTLASS_HOST_DEVICE bool is_source_needed() const { return source_; }
+  CUTLASS_HOST_DEVICE void set_k_partition(int, int) {}  // never split along k
+
+  CUTLASS_HOST_DEVICE void operator()(FragmentZ& z, FragmentT&, FragmentAccumulator const& product,
+                                      FragmentC const& source, FragmentCompute const& bias) const {
+    cutlass::plus<FragmentCompute> plus;
+    cutlass::NumericArrayConverter<float, Element, kElements> widen;
+    Finish(z, plus(plus(product, bias), widen(source)));
+  }
+  CUTLASS_HOST_DEVICE void operator()(FragmentZ& z, FragmentT&, FragmentAccumulator const& product,
+                                      FragmentCompute const& bias) const {
+    cutlass::plus<FragmentCompute> plus;
+    Finish(z, plus(product, bias));
+  }
+
+ protected:
+  CUTLASS_HOST_DEVICE static void Finish(FragmentZ& z, FragmentCompute const& sum) {
+    Activation<FragmentCompute> activation;
+    cutlass::NumericArrayConverter<Element, float, kElements> narrow;
+    z = narrow(activation(sum));
+  }
+
+  bool source_;
+};
 
 using Element = COLLAGE_ELEMENT;
 template <typename T>
@@ -38,7 +98,7 @@ const char* StatusText(int32_t code) {
 // pipeline of kStages.
 template <int kM, int kN, int kK, int kWarpM, int kWarpN, int kStages>
 struct Convolution {
-  using Epilogue = collage::Fused<Element, kAlign, Activation>;
+  using Epilogue = Fused<Element, kAlign, Activation>;
   using Kernel = typename cutlass::conv::kernel::DefaultConv2dFpropWithBroadcast<
       Element, Images, Element, Images, Element, Images, float, cutlass::arch::OpClassTensorOp,
       cutlass::arch::Sm80, cutlass::gemm::GemmShape<kM, kN, kK>,
