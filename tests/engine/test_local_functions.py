@@ -103,15 +103,6 @@ def test_a_function_hands_its_attribute_on_to_another(
     np.testing.assert_allclose(y, run_onnx(model, {"x": X})[0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("condition", [True, False])
-def test_attributes_within_the_branches_of_a_function(condition: bool) -> None:
-    then = "then_branch = g1 () => (u) { u = LeakyRelu<alpha: float = @s>(x) }"
-    body = f"y = If(c) <{then}, else_branch = g2 () => (w) {{ w = my.Act(x) }}>"
-    model = model_of("y = my.Cond(x, c)", ACT + function("Cond <s: float = 0.75>", body))
-    (y,) = run_onnx(import_onnx(model).onnx, {"x": X, "c": np.array(condition)})
-    np.testing.assert_allclose(y, leaky(X, 0.75 if condition else 0.25), rtol=1e-6)
-
-
 def test_a_call_within_a_branch_of_the_model() -> None:
     then = "then_branch = g1 () => (u) { u = my.Act(x) }"
     other = "else_branch = g2 () => (w) { w = my.Act<slope: float = 0.5>(x) }"

@@ -17,8 +17,6 @@ from collage_engine.support.errors import Cancelled, MeasureError, ToolchainErro
 from tests.engine.test_lowering_rewrite import branches
 from tests.support.plain_toolchain import PLAIN, register
 
-MNIST = "resources/models/mnist.onnx"
-
 
 def tensors(model):
     """Every value that is there at run time only."""
@@ -120,19 +118,6 @@ def test_inputs_and_outputs_are_those_of_the_border(instance):
         np.testing.assert_allclose(outputs[1], truth(x)["exp"], rtol=1e-5)  # a copy, not a view
         np.testing.assert_allclose(again[1], 1.0)
         assert isinstance(compiled.inside(), dict)
-
-
-@pytest.mark.parametrize("instance", [PLAIN, CHAINED], ids=lambda i: i.toolchain)
-def test_the_timer_counts_seconds_of_n_calls(instance):
-    model = branches()
-    function = function_of(model, instance, (0, 1, 2, 3, 4), "f")
-    x = np.zeros((2, 4), "float32")
-    with compile_function(function) as compiled:
-        timer = compiled.timer([x])
-        few = min(timer(10) for _ in range(5))
-        many = min(timer(1000) for _ in range(5))
-        assert 0 < few < many
-        assert many / 1000 == pytest.approx(few / 10, rel=5)
 
 
 def test_wrong_arguments_are_refused_with_a_sentence():

@@ -18,7 +18,7 @@ from tests import zoo
 from tests.support.covers import candidate_on
 
 EXTERNAL = ("onednn", "onnxruntime")
-WITH_TVM = ("tiny", "several", "outputs", "split_concat", "residual_block")
+WITH_TVM = ("tiny", "several", "outputs", "split_concat", "float_resnet_block")
 
 
 def random_cover(model, tools, pieces, seed):
@@ -45,11 +45,11 @@ def random_cover(model, tools, pieces, seed):
     return cover
 
 
-TRANSFORMERS = ("bert", "encoder")
-"""Cut in two, their GELUs are taken by ONNX Runtime only."""
+BERT = "bert"
+"""Cut in two, its GELUs are taken by ONNX Runtime only."""
 MIXES = [
-    *((name, EXTERNAL, 6, 0) for name in zoo.SMALL if name not in TRANSFORMERS),
-    *((name, ("onnxruntime",), 9, 0) for name in TRANSFORMERS),
+    *((name, EXTERNAL, 6, 0) for name in zoo.SMALL if name != BERT),
+    (BERT, ("onnxruntime",), 9, 0),
     *((name, ("tvm", *EXTERNAL), 4, 3) for name in WITH_TVM),
 ]
 

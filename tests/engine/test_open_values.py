@@ -70,16 +70,6 @@ def test_a_placement_of_several_toolchains_returns_them(detector: ImportedModel)
         np.testing.assert_allclose(tensor.numpy(), wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_other_toolchains_say_why_not(detector: ImportedModel) -> None:
-    for index in detector.graph.operators:
-        if not detector.graph.nodes[index].op.startswith("onnx:NonMax"):
-            continue
-        for name, words in (("openvino", "size depends on the data"), ("tvm", "NonMaxSuppression")):
-            toolchain = registry.get(name)
-            instance = toolchain.instances(Target.cpu(1), "float32")[0]
-            assert words in str(toolchain.supports(detector.graph, index, instance))
-
-
 def test_both_loaders_return_each_runs_own_size(detector: ImportedModel, tmp_path: Path) -> None:
     folder = artifact_of(detector, cover_in_turn(detector, ["onnxruntime"]), tmp_path)
     python = [sys.executable, str(folder / "loader" / "run_artifact.py")]

@@ -93,36 +93,6 @@ for wrong in ({"nothing": np.zeros(3, np.float32)}, {"Input3": np.zeros((1, 1, 2
     onnx.checker.check_model(onnx.load(model))
 
 
-def test_ten_artifacts_of_the_same_toolchains_run_in_one_process(embedded, tmp_path):
-    """Each brings copies of the same libraries; they are loaded and freed in any order."""
-    folder, model, library = embedded
-    copies = [tmp_path / str(number) for number in range(10)]
-    for copy in copies:
-        shutil.copytree(folder, copy)
-    body = """
-import gc, random, threading
-model, name, *folders = sys.argv[1:]
-failed = []
-def use(number):
-    draw, opened = random.Random(number), {}
-    for _ in range(12):
-        folder = draw.choice(folders)
-        if folder in opened and draw.random() < 0.5:
-            del opened[folder]
-            gc.collect()
-            continue
-        if folder not in opened:
-            opened[folder] = session(model, f"{folder}/{name}")
-        if not error(opened[folder], folder) < 1e-5:
-            failed.append(folder)
-threads = [threading.Thread(target=use, args=[number]) for number in range(3)]
-[each.start() for each in threads]
-[each.join() for each in threads]
-print(failed)
-"""
-    assert in_plain_session(body, model, library.name, *copies).strip() == "[]"
-
-
 LOADS = """
 import threading
 failed = []

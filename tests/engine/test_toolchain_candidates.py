@@ -21,9 +21,8 @@ from tests.zoo import text as zoo_text
 from tests.zoo import vision as zoo_vision
 
 LARGE: dict[str, Callable[[], ModelProto]] = {
-    "encoder": lambda: zoo_text.encoder(layers=1),
+    "bert": lambda: zoo_text.bert(layers=1),
     "gpt2": lambda: zoo_text.gpt2(layers=1),
-    "senet": lambda: zoo_vision.senet(blocks=1),
     "unet": lambda: zoo_vision.unet(size=16),
 }
 QUANTISED = ("qdq", "qdq_resnet_block")

@@ -25,7 +25,6 @@ from collage_engine.toolchains.tvm.lowering import lower_module
 from tests.support.tvm_cases import (
     TOLERANCE,
     check,
-    check_all,
     constant,
     conv,
     error_of,
@@ -62,13 +61,6 @@ def test_equals_its_plain_self(case: tuple, layout: str) -> None:
     if layout == "NHWC":
         data = (data[0], *data[2:], data[1])
     check(conv(data, weight, stride, padding, dilation, groups, layout))
-
-
-@pytest.mark.parametrize("rule", ["conv channels", "conv spatial"])
-@pytest.mark.parametrize("case", SHAPES[:9:2], ids=str)
-def test_both_rules_for_channels_first(case: tuple, rule: str) -> None:
-    """The choice between them is about speed only."""
-    check_all(kernels_by(rule, conv(*case)), rule)
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -191,12 +183,6 @@ def test_default_plans_follow_the_registers_and_the_caches(width: int) -> None:
     for processor in (narrow, wide):
         plan = RULES.default(problem, processor).plan  # type: ignore[union-attr]
         assert plan.columns * plan.vectors <= processor.registers - SPARE_REGISTERS
-
-
-def test_channels_in_lanes_read_small_channel_counts_from_memory_only_inside() -> None:
-    """Blocks with missing channels store nothing outside the output (the allocator would tell)."""
-    for channels in (1, 15, 17, 33, 47):
-        check(conv((1, 300, 5, 7), (channels, 300, 1, 1)))
 
 
 @pytest.mark.parametrize(

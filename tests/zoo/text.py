@@ -74,16 +74,6 @@ def bert(
     return net.model()
 
 
-def encoder(layers: int = 2, length: int = 32, hidden: int = 64, heads: int = 4) -> ModelProto:
-    """The encoder alone, float input (the ``encoder`` of the reference pages)."""
-    net = Net("encoder", seed=11)
-    x = net.input("x", [1, length, hidden])
-    for _ in range(layers):
-        x = encoder_layer(net, x, length, hidden, heads)
-    net.output(x)
-    return net.model()
-
-
 def gpt2(
     layers: int = 2,
     length: int = 16,

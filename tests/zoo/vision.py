@@ -48,23 +48,6 @@ def mobilenet_v2(size: int = 224, classes: int = 1000, batch: int = 1) -> ModelP
     return net.model()
 
 
-def senet(channels: int = 32, size: int = 28, blocks: int = 2) -> ModelProto:
-    """Residual blocks with squeeze and excitation, relu6 and hard swish."""
-    net = Net("senet", opset=14, seed=3)
-    x = net.conv(net.input("image", [1, 3, size, size]), 3, channels)
-    zero, six = net.const(0.0, np.float32), net.const(6.0, np.float32)
-    for _ in range(blocks):
-        y = net.batch_norm(net.conv(x, channels, channels, bias=False), channels)
-        y = net.op("Clip", y, zero, six)
-        s = net.op("GlobalAveragePool", y)
-        s = net.op("Relu", net.conv(s, channels, channels // 4, 1))
-        s = net.op("Sigmoid", net.conv(s, channels // 4, channels, 1, gain=1.0))
-        x = net.op("HardSwish", net.op("Add", x, net.op("Mul", y, s)))
-    x = net.op("ReduceMean", x, axes=[2, 3], keepdims=0)
-    net.output(net.dense(x, channels, 10))
-    return net.model()
-
-
 def unet(size: int = 32, width: int = 8) -> ModelProto:
     """U-Net (Ronneberger 2015), two levels: ConvTranspose up, skips by Concat, Resize."""
     net = Net("unet", opset=13, seed=4)
@@ -98,37 +81,6 @@ def unet(size: int = 32, width: int = 8) -> ModelProto:
     x = net.conv(x, 2 * width, width)
     x = twice(net.op("Concat", x, top, axis=1), 2 * width, width)
     net.output(net.op("Sigmoid", net.conv(x, width, 1, 1, gain=1.0)))
-    return net.model()
-
-
-def dense_block(layers: int = 3, growth: int = 8, size: int = 16) -> ModelProto:
-    """DenseNet's block: BN, relu and conv in that order, everything concatenated."""
-    net = Net("dense_block", opset=13, seed=6)
-    width = 8
-    x = net.conv(net.input("image", [1, 3, size, size]), 3, width)
-    for _ in range(layers):
-        y = net.op("Relu", net.batch_norm(x, width))
-        y = net.op(
-            "Relu", net.batch_norm(net.conv(y, width, 4 * growth, 1, bias=False), 4 * growth)
-        )
-        x = net.op("Concat", x, net.conv(y, 4 * growth, growth, bias=False), axis=1)
-        width += growth
-    x = net.op("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
-    net.output(x)
-    return net.model()
-
-
-def residual_block(channels: int = 16, size: int = 14) -> ModelProto:
-    """One ResNet bottleneck with its projection: conv, BN, relu, Sum."""
-    net = Net("residual_block", opset=13, seed=7)
-    data = net.input("x", [1, channels, size, size])
-    y = data
-    for taken, given, kernel in ((channels, 8, 1), (8, 8, 3), (8, 32, 1)):
-        y = net.batch_norm(net.conv(y, taken, given, kernel, bias=False), given)
-        if given == 8:
-            y = net.op("Relu", y)
-    short = net.batch_norm(net.conv(data, channels, 32, 1, bias=False), 32)
-    net.output(net.op("Relu", net.op("Sum", y, short)))
     return net.model()
 
 
