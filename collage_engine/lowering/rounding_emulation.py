@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,40 +48,29 @@ LARGEST_BYTES = 1 << 30
 a model whose weights stay in their file (``model/onnx_external.py``) is larger."""
 
 
-@dataclass(frozen=True)
-class EmulatedProduct:
-    """A product of the model whose rounding can be switched on."""
-
-    number: OperatorNumber
-    """Its operator number in the dataflow graph."""
-    onnx_node: int
-    """The place of its node in the cleaned ONNX model."""
-
-
-def emulated_products(model: ImportedModel) -> tuple[EmulatedProduct, ...]:
+def emulated_products(model: ImportedModel) -> dict[OperatorNumber, int]:
     """Return the products that can be emulated, in the order of the cleaned ONNX model.
 
     Left out are depthwise convolutions, by whose rounding next to nothing is won, and products that
     share an ONNX node with other operators, such as those of an Attention.
+
+    Returns:
+        By operator number of the product the place of its node in the cleaned ONNX model.
     """
     graph = model.graph
     makers = {
         name: place for place, node in enumerate(model.onnx.graph.node) for name in node.output
     }
-    products: dict[int, EmulatedProduct] = {}
-    shared: set[int] = set()
+    numbers: dict[int, list[OperatorNumber]] = {}
     for node in graph.nodes:
         if node.op not in PRODUCTS or node.type.dtype != "float32":
             continue
         place = makers.get(graph.values[_named(model, node.index)].onnx_value or "")
         if place is None or model.onnx.graph.node[place].op_type not in ONNX_PRODUCTS:
             continue
-        if _depthwise(model, node):
-            continue
-        if place in products:
-            shared.add(place)
-        products[place] = EmulatedProduct(node.index, place)
-    return tuple(products[place] for place in sorted(products.keys() - shared))
+        if not _depthwise(model, node):
+            numbers.setdefault(place, []).append(node.index)
+    return {of[0]: place for place, of in sorted(numbers.items()) if len(of) == 1}
 
 
 def _named(model: ImportedModel, index: OperatorNumber) -> OperatorNumber:
@@ -109,7 +97,7 @@ class RoundingEmulation:
     """The errors of a model's outputs for any choice of products whose operands are rounded.
 
     Attributes:
-        products: The products that can be chosen.
+        products: The operator numbers of the products that can be chosen, with their ONNX nodes.
     """
 
     def __init__(self, model: ImportedModel, precision: str, *, threads: int) -> None:
@@ -157,7 +145,7 @@ class RoundingEmulation:
         feeds = {name: value for name, value in inputs.items() if name in self._inputs}
         for product in self.products:
             for what, (rounded, full) in self._switches.items():
-                value = rounded if product.number in chosen else full
+                value = rounded if product in chosen else full
                 feeds[_scalar(product, what)] = np.array(value, np.float32)
         outputs = self._session.run(self._outputs, feeds)
         return [errors(y, r)[1] for y, r in zip(outputs, truth, strict=True)]
@@ -168,7 +156,7 @@ class RoundingEmulation:
         switched.CopyFrom(model.onnx)
         graph = switched.graph
         weights = {tensor.name: tensor for tensor in graph.initializer}
-        by_place = {product.onnx_node: product for product in self.products}
+        by_place = {place: product for product, place in self.products.items()}
         nodes: list[NodeProto] = []
         constants: list[TensorProto] = []
         for index, node in enumerate(graph.node):
@@ -177,7 +165,7 @@ class RoundingEmulation:
             product = by_place.get(index)
             for side in range(2) if product is not None else ():
                 assert product is not None
-                name, given = f"collage/{product.number}/{side}", node.input[side]
+                name, given = f"collage/{product}/{side}", node.input[side]
                 if given in weights:
                     array = numpy_helper.to_array(weights[given])
                     change = _rounded(array, node, precision) - array
@@ -210,7 +198,7 @@ class RoundingEmulation:
 
 
 def _in_range(
-    parts: list[tuple[str, list[str], str]], product: EmulatedProduct
+    parts: list[tuple[str, list[str], str]], product: OperatorNumber
 ) -> list[tuple[str, list[str], str]]:
     """Return the nodes that round a value, with those that keep it in float16's range."""
     *before, (operator, read, name) = parts
@@ -223,9 +211,9 @@ def _in_range(
     ]
 
 
-def _scalar(product: EmulatedProduct, what: str) -> str:
+def _scalar(product: OperatorNumber, what: str) -> str:
     """Return the name of a scalar input that switches a product's rounding of data or weights."""
-    return f"collage/{product.number}/{what}"
+    return f"collage/{product}/{what}"
 
 
 def _rounded(weight: np.ndarray, node: NodeProto, precision: str) -> np.ndarray:

@@ -87,7 +87,7 @@ def constants_from(
 
 def measure_constants(
     instances: Sequence[str],
-    time_alone: Callable[[str], float],
+    time_alone: Callable[[str], float | None],
     build_and_time: Callable[[Sequence[tuple[str, ...]]], dict[tuple[str, ...], float]],
 ) -> dict[str, float]:
     """Time what is needed and derive the constants.
@@ -95,17 +95,12 @@ def measure_constants(
     Args:
         instances: Ids of toolchain instances.
         time_alone: Gives the microseconds of an instance's partition by itself, as candidates are
-            timed; raises ``KeyError`` where it has none.
+            timed; None where it has none.
         build_and_time: Builds whole modules of chains and times them in rounds, against each other
             and against single partitions, which are chains of one. What it cannot build is missing
             in its answer.
     """
-    alone = {}
-    for name in instances:
-        try:
-            alone[name] = time_alone(name)
-        except KeyError:
-            continue
+    alone = {name: us for name in instances if (us := time_alone(name)) is not None}
     times = build_and_time([*((name,) for name in alone), *wanted_chains(list(alone))])
     alone |= {chain[0]: us for chain, us in times.items() if len(chain) == 1}
     return constants_from(alone, times)
@@ -200,14 +195,14 @@ class ChainBench:
     def __exit__(self, *error: object) -> None:
         self.open.close()
 
-    def time_alone(self, name: str) -> float:
+    def time_alone(self, name: str) -> float | None:
         """Return the microseconds of a toolchain's partition of one ReLU, timed as candidates are.
 
         Args:
             name: The toolchain.
 
-        Raises:
-            KeyError: It cannot compile or run the partition, or takes more than ``SLOWEST_US``.
+        Returns:
+            None where it cannot compile or run the partition, or takes more than ``SLOWEST_US``.
         """
         from collage_engine.lowering.compile import compile_function
         from collage_engine.lowering.extract import function_of
@@ -218,14 +213,14 @@ class ChainBench:
             with OWN_RISK.during(name, limit_s=self.request.step_s):
                 timer = self.open.enter_context(compile_function(function)).timer([self.input])
                 us = self._time({(name,): timer})[0]
-        except CollageError as error:
-            raise KeyError(name) from error
+        except CollageError:
+            return None
         except (Exception, SystemExit) as error:
             self._leave_out(name, f"failed: {fault_reason(error)}")
-            raise KeyError(name) from error
+            return None
         if us > SLOWEST_US:
             self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
-            raise KeyError(name)
+            return None
         self.alone[name] = timer
         return us
 

@@ -52,23 +52,19 @@ of, and as much for measuring what was found; the seconds also hold where there 
 earlier runs left records; chosen."""
 
 
-def tunable(catalog: CandidateCatalog) -> list[ToolchainInstance]:
-    """Return the instances whose kernels can be tuned."""
-    return [
-        source.instance
-        for source in catalog.sources
-        if is_plain(source.instance) and isinstance(get(source.instance.toolchain), Tunes)
-    ]
+def tunable(
+    store: Store, catalog: CandidateCatalog, settings: RunSettings
+) -> ToolchainInstance | None:
+    """Return the instance whose kernels are tuned, or taken from what earlier runs found.
 
-
-def worth_tuning(store: Store, catalog: CandidateCatalog, settings: RunSettings) -> bool:
-    """Tell whether there is a toolchain to tune, and a budget or records of earlier runs."""
-    names = dict.fromkeys(instance.toolchain for instance in tunable(catalog))
-    if not names:
-        return False
-    return settings.tune_budget_s > 0 or any(
-        TuningRecords(store, catalog.keys, name).any() for name in names
-    )
+    None where no toolchain tunes, or where there is neither a budget nor anything found.
+    """
+    for source in catalog.sources:
+        name = source.instance.toolchain
+        if is_plain(source.instance) and isinstance(get(name), Tunes):
+            records = TuningRecords(store, catalog.keys, name)
+            return source.instance if settings.tune_budget_s > 0 or records.any() else None
+    return None
 
 
 def summary(counts: TuneCounts) -> str:
@@ -78,12 +74,6 @@ def summary(counts: TuneCounts) -> str:
         f"{counts.improved} of {counts.workloads} improved, "
         f"{counted(counts.candidates, 'candidate')} added"
     )
-
-
-def sum_of(one: TuneCounts, other: TuneCounts) -> TuneCounts:
-    """Return the counts of two instances' tuning together."""
-    sums = {f: getattr(one, f) + getattr(other, f) for f in TuneCounts.__struct_fields__}
-    return TuneCounts(**sums)
 
 
 @dataclass(eq=False)

@@ -112,7 +112,7 @@ def of_all(opened: Opened) -> float:
     emulation = RoundingEmulation(opened.task.open_model.model, "bfloat16", threads=1)
     sample = opened.samples.sample
     truth = [sample.truth[name] for name, _ in opened.task.open_model.model.outputs]
-    return max(emulation.errors([p.number for p in emulation.products], sample.inputs, truth))
+    return max(emulation.errors(emulation.products, sample.inputs, truth))
 
 
 def test_a_first_answer_and_what_cannot_mix_enter_before(opened: Opened) -> None:

@@ -48,7 +48,7 @@ def test_the_error_is_that_of_rounded_operands(precision: str, bits: int) -> Non
     (product,) = emulation.products
     weight = balanced(np.ascontiguousarray(w.T)).T if precision == BFLOAT16 else nearest(w, bits)
     rounded = nearest(inputs["x0"], bits).astype(np.float64) @ weight.astype(np.float64)
-    (error,) = emulation.errors([product.number], inputs, truth)
+    (error,) = emulation.errors([product], inputs, truth)
     assert error == pytest.approx(relative(rounded, truth[0]), rel=1e-3)
     assert emulation.errors([], inputs, truth)[0] < 1e-6
 
@@ -61,9 +61,9 @@ def test_float16_overflows() -> None:
     (product,) = emulation.products
     large = np.array([[65519.0, -65519.0, 65504.0, 1.0, 2.0, -3.0]], np.float32)
     truth = [large.astype(np.float16).astype(np.float32)]
-    assert emulation.errors([product.number], {"x0": large}, truth) == [0.0]
+    assert emulation.errors([product], {"x0": large}, truth) == [0.0]
     large[0, 1] = -65520.0
-    assert emulation.errors([product.number], {"x0": large}, truth) == [np.inf]
+    assert emulation.errors([product], {"x0": large}, truth) == [np.inf]
     assert emulation.errors([], {"x0": large}, truth)[0] < 1e-3
 
 
@@ -76,9 +76,9 @@ def test_each_product_is_switched_by_itself() -> None:
     emulation = RoundingEmulation(model, BFLOAT16, threads=1)
     inputs, truth = sample(model)
     first, second = emulation.products
-    one, other = emulation.errors([first.number], inputs, truth)
+    one, other = emulation.errors([first], inputs, truth)
     assert one > 1e-4 and other < 1e-6
-    one, other = emulation.errors([second.number], inputs, truth)
+    one, other = emulation.errors([second], inputs, truth)
     assert one < 1e-6 and other > 1e-4
 
 
@@ -91,9 +91,9 @@ def test_products_are_convolutions_and_matrix_products_but_no_depthwise_ones() -
     y = net.add("Gemm", y, net.randn(24, 8), net.randn(24), transB=1)
     model = imported(net.model(net.add("MatMul", y, net.randn(24, 8))))
     found = emulated_products(model)
-    kinds = [model.onnx.graph.node[product.onnx_node].op_type for product in found]
+    kinds = [model.onnx.graph.node[place].op_type for place in found.values()]
     assert Counter(kinds) == Counter(Conv=1, ConvTranspose=1, Gemm=1, MatMul=1)
-    assert all(model.graph.nodes[product.number].op in PRODUCTS for product in found)
+    assert all(model.graph.nodes[product].op in PRODUCTS for product in found)
 
 
 @pytest.mark.skipif("avx512_bf16" not in processor().flags, reason="no bfloat16 products here")
@@ -118,7 +118,7 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     assert len([k for k in kernels.values() if "bfloat16" in k.schedule]) == len(said)
     emulation = RoundingEmulation(model, BFLOAT16, threads=1)
     inputs, truth = sample(model)
-    numbers = {p.number for p in emulation.products if p.number in said}
+    numbers = emulation.products.keys() & set(said)
     (emulated,) = emulation.errors(numbers, inputs, truth)
     compiled = compile_function(whole(model, instance))
     (output,) = compiled.run([inputs["x0"]])

@@ -28,7 +28,7 @@ from collage_engine.records.candidate import (
 )
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
+from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store, TuningRecords
 from collage_engine.support.errors import Cancelled, ToolchainError
@@ -40,10 +40,8 @@ from collage_engine.timing.tuning import (
     promising,
     put_tables_back,
     ranked,
-    sum_of,
     tables_of,
     tuned_instance,
-    worth_tuning,
 )
 from collage_engine.timing.tuning import tunable as tunable_of
 from tests.support import tuning_targets
@@ -137,12 +135,6 @@ def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
     assert not plain_of_tvm(record(gpu, (0,), 1.0))
     reduced = msgspec.structs.replace(TVM, config=(("precision", "bf16"),), precision="bf16")
     assert not plain_of_tvm(record(reduced, (0,), 1.0))
-    catalog = catalog_of(TVM, gpu, OTHER, reduced, tuned_instance(TVM, "x"))
-    assert tunable_of(catalog) == [TVM]
-    one = TuneCounts(workloads=2, tried=3, seconds=1.5)
-    assert sum_of(one, TuneCounts(tried=4, improved=1)) == TuneCounts(
-        workloads=2, tried=7, improved=1, seconds=1.5
-    )
 
 
 # Climbing ------------------------------------------------------------------------------------
@@ -333,9 +325,12 @@ def test_what_could_win_is_tuned_offered_and_measured_beside_itself(store):
 
 
 def test_a_later_run_uses_the_records_without_a_budget(store):
-    assert not worth_tuning(store, catalog_of(TVM, OTHER), RunSettings())
+    gpu = msgspec.structs.replace(TVM, device="cuda:0", architecture="sm_90a")
+    others = [gpu, OTHER, tuned_instance(TVM, "x")]
+    assert tunable_of(store, catalog_of(*others), RunSettings(tune_budget_s=9.0)) is None
+    assert tunable_of(store, catalog_of(*others, TVM), RunSettings()) is None
     tune(store, tuning_targets.Scripted, 30.0)
-    assert worth_tuning(store, catalog_of(TVM, OTHER), RunSettings())
+    assert tunable_of(store, catalog_of(*others, TVM), RunSettings()) == TVM
     later, _, found, _, _ = tune(store, tuning_targets.AlwaysCrashing, 0.0)
     assert sum(r.instance.id == "tvm[tuned=yes]" for r in found) == NODES
     assert later.counts.tuned == 0 and later.counts.from_store == 2

@@ -201,7 +201,7 @@ class _Choosing:
         able = [one for one in self._instances.values() if about(one.toolchain).mixes_precision]
         self._able = sorted(able, key=lambda one: state.catalog.source(one.id).lowers_to_tir)
         work = work_of_operators(state.inputs.graph)
-        self._operations = {p.number: work[p.number].operations for p in emulation.products}
+        self._operations = {number: work[number].operations for number in emulation.products}
         self._alone: dict[OperatorNumber, float] | None = None
         self._errors: dict[Products, float] = {}
         self._first: dict[Key, ProductChoice] = {}
@@ -233,9 +233,8 @@ class _Choosing:
         """
         graph, toolchain = self._model.graph, get(instance.toolchain)
         values = {
-            product.number: self._operations[product.number]
-            * rounds(toolchain, graph, product.number, instance)
-            for product in self._emulation.products
+            number: operations * rounds(toolchain, graph, number, instance)
+            for number, operations in self._operations.items()
         }
         return choose_products(values, self._alone, self._error_of, bound)
 

@@ -11,16 +11,13 @@ from collage_engine.records.toolchain import TuneCounts
 from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled
 from collage_engine.timing.measurer import Measuring
-from collage_engine.timing.tuning import Tuning, sum_of, summary, tunable, worth_tuning
+from collage_engine.timing.tuning import Tuning, summary, tunable
 
 
 def tune_kernels(
     state: RunState, measuring: Measuring
 ) -> tuple[CandidateCatalog, SearchInputs, TuneCounts | None]:
     """Tune kernels that could still change the answer, or take those that earlier runs found.
-
-    Toolchains are tuned one after the other, with equal shares of the budget; what one leaves is
-    the next one's.
 
     Args:
         state: What the run knows.
@@ -31,26 +28,22 @@ def tune_kernels(
     """
     control, race, open_model = state.control, state.race, state.task.open_model
     catalog, inputs, settings = state.catalog, state.inputs, state.inputs.settings
-    if state.task.is_quick or not worth_tuning(open_model.store, catalog, settings):
+    instance = tunable(open_model.store, catalog, settings)
+    if state.task.is_quick or instance is None:
         return catalog, inputs, None
+    counts = TuneCounts()
     with control.stage("tune") as report:
-        counts, waiting = TuneCounts(), tunable(catalog)
         # This time is added to that of the race, which goes on so much longer.
         race.clock.ends_at += settings.tune_budget_s
         given_s = min(settings.tune_budget_s, race.clock.to_improve_s)
         part = control.within(race.clock.to_improve_s)
-        for number, instance in enumerate(waiting):
-            left = max(0.0, given_s - counts.seconds)
-            share = left / (len(waiting) - number)
-            tuning = Tuning(open_model, catalog, inputs, measuring, part, report, instance, share)
-            try:
-                with closing(tuning):
-                    tuning.run()
-            except Cancelled:
-                control.cut("tune")
-                break
-            catalog, inputs = tuning.catalog, tuning.inputs
-            counts = sum_of(counts, tuning.counts)
+        tuning = Tuning(open_model, catalog, inputs, measuring, part, report, instance, given_s)
+        try:
+            with closing(tuning):
+                tuning.run()
+            catalog, inputs, counts = tuning.catalog, tuning.inputs, tuning.counts
+        except Cancelled:
+            control.cut("tune")
         race.clock.ends_at -= max(0.0, settings.tune_budget_s - counts.seconds)
         report.detail = summary(counts)
         control.emit(RunUpdate(candidates=inputs.records(), constants=dict(inputs.constants)))
