@@ -2,13 +2,15 @@
 """Has unchanged programs call placements: ``onnxruntime.InferenceSession`` opens them.
 
     COLLAGE_PLACEMENTS=out1:out2 python -m collage_engine.patch PROGRAM [ARGUMENT …]
-    COLLAGE_PLACEMENTS=out1:out2 python -m collage_engine.patch -m MODULE [ARGUMENT …]
+    COLLAGE_RECORD=calls.jsonl python -m collage_engine.patch -m MODULE [ARGUMENT …]
 
 ``COLLAGE_PLACEMENTS`` lists folders that ``collage place`` or ``export`` wrote. A session for a
 model whose file has the SHA-256 of one of them runs that placement; sizes that it does not have,
 and whatever a placement cannot answer, go to the session that the program asked for, which is
 loaded at the first such call. A placement that is ONNX Runtime alone is the session itself, with
-the placement's threads. Without the variable nothing is changed.
+the placement's threads. ``COLLAGE_RECORD`` names a file to which each call of each session
+adds a line of JSON: the model's SHA-256, the sizes of its open dimensions, and microseconds.
+``collage place --from-calls`` reads it. Without these variables nothing is changed.
 
 For programs that start others, put one line into ``sitecustomize.py`` instead:
 
@@ -27,13 +29,14 @@ import functools
 import importlib.util
 import os
 import sys
+import time
 import warnings
 import weakref
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
-PLACEMENTS = "COLLAGE_PLACEMENTS"
-"""Environment variable: folders of artifacts, as PATH lists folders."""
+PLACEMENTS, RECORD = "COLLAGE_PLACEMENTS", "COLLAGE_RECORD"
+"""Environment variables: folders of artifacts, as PATH lists folders; and a file."""
 PACKAGE = "onnxruntime"
 """The package whose sessions are replaced."""
 CPUINFO = Path("/proc/cpuinfo")
@@ -152,6 +155,43 @@ def _session_threads(folder: Path) -> int | None:
     return threads
 
 
+class Recorder:
+    """Adds a line to a file for each call of a session.
+
+    Args:
+        file: The file.
+        digest: The SHA-256 of the model's file.
+        inputs: The session's inputs, whose open sizes have names.
+    """
+
+    def __init__(self, file: str, digest: str, inputs: Any) -> None:
+        self._digest = digest
+        self._shapes = [(value.name, list(value.shape)) for value in inputs]
+        # Lines are written whole, so that several processes may add to the file.
+        self._stream = Path(file).open("a", buffering=1)  # noqa: SIM115  # as long as the session
+
+    def note(self, feeds: Any, seconds: float) -> None:
+        """Add a call: sizes by dimension, or all sizes of an input with an unnamed one."""
+        import json
+
+        import numpy as np
+
+        dims: dict[str, int] = {}
+        whole: dict[str, list[int]] = {}
+        for name, sizes in self._shapes:
+            shape = list(np.shape(feeds[name])) if name in feeds else sizes
+            named = [pair for pair in zip(sizes, shape, strict=False) if isinstance(pair[0], str)]
+            together = {*dims.items(), *named}
+            # Some files give all open sizes one name, "?".
+            are_names = len(dict(together)) == len(together)
+            if are_names and None not in sizes and len(sizes) == len(shape):
+                dims.update(named)
+            else:
+                whole[name] = shape
+        line = {"model": self._digest, "dims": dims, "shapes": whole, "us": seconds * 1e6}
+        self._stream.write(json.dumps(line) + "\n")
+
+
 _UNKNOWN: Any = object
 """Stands for the class of sessions, which follows ``_Opening`` among the bases of what it makes."""
 
@@ -159,17 +199,20 @@ _UNKNOWN: Any = object
 class _Opening(_UNKNOWN):  # type: ignore[misc]
     """What replaces a class of sessions has before that class itself: see ``_replace``.
 
-    A session without a placement is the original in all that it does; others become of the class
-    ``placed``.
+    A session without a placement and a recorder is the original in all that it does; others become
+    of the classes ``placed`` and ``recorded``.
     """
 
     placed: type
+    recorded: type
+    _recorder: Recorder
     _placement: Placement
     _arguments: tuple[Any, Any] | None
     """Those of a session that is loaded when the placement lacks something."""
 
     def __init__(self, path_or_bytes: Any, *more: Any, **named: Any) -> None:
-        folder = _listed().get(_digest(path_or_bytes))
+        digest = _digest(path_or_bytes)
+        folder = _listed().get(digest)
         threads = None if folder is None else _session_threads(folder)
         if threads is not None:
             self._open_with(threads, path_or_bytes, *more, **named)
@@ -180,6 +223,9 @@ class _Opening(_UNKNOWN):  # type: ignore[misc]
             self._arguments = (path_or_bytes, *more), named
             self._placement = Placement(folder, lambda feeds: own()._run_session(feeds))
             self.__class__ = self.placed
+        if digest and os.environ.get(RECORD):
+            self._recorder = Recorder(os.environ[RECORD], digest, self.get_inputs())
+            self.__class__ = self.recorded
 
     def _open_with(
         self, threads: int, path_or_bytes: Any, sess_options: Any = None, *more: Any, **named: Any
@@ -261,6 +307,16 @@ class _Placed(_Opening):
         raise TypeError(f"the placement {self._placement.folder} cannot be pickled or copied")
 
 
+class _Recorded(_Opening):
+    """What a session whose calls are recorded has before the class that it was opened as."""
+
+    def run(self, output_names: Any, input_feed: Any, run_options: Any = None) -> Any:
+        start = time.perf_counter()
+        outputs = super().run(output_names, input_feed, run_options)
+        self._recorder.note(input_feed, time.perf_counter() - start)
+        return outputs
+
+
 class _AfterImport:
     """Replaces the class of sessions when the package is imported."""
 
@@ -286,15 +342,17 @@ def _replace(package: Any) -> None:
     original = package.InferenceSession
     about = {name: getattr(original, name) for name in ("__module__", "__qualname__", "__doc__")}
     about["collage_original"] = original  # with which a loader runs a model's own file
-    new = type(original.__name__, (_Opening, original), about)
-    new.placed = type(original.__name__, (_Placed, new), about)  # type: ignore[attr-defined]
+    new: Any = type(original.__name__, (_Opening, original), about)
+    new.placed = type(original.__name__, (_Placed, new), about)
+    for kind in (new.placed, new):
+        kind.recorded = type(original.__name__, (_Recorded, kind), about)
     for module in (package, sys.modules[original.__module__]):
         setattr(module, original.__name__, new)
 
 
 def install() -> None:
-    """Have sessions of this process be placements, where the environment says so."""
-    if not os.environ.get(PLACEMENTS):
+    """Have sessions of this process be placements or recorded, where the environment says so."""
+    if not os.environ.get(PLACEMENTS) and not os.environ.get(RECORD):
         return
     if PACKAGE in sys.modules:
         _replace(sys.modules[PACKAGE])

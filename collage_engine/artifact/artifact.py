@@ -236,6 +236,8 @@ def _manifest(
             "estimated_us": placement.estimated_us if placement else None,
             "measured_us": placement.measured_us if placement else None,
             "nan_losses": msgspec.to_builtins(placement.nan_losses) if placement else [],
+            "kernels": [[kernel.name, kernel.part] for kernel in built.kernels],
+            "hand_overs": _hand_overs(model, built),
         },
         "versions": {
             "collage-explorer": __version__,
@@ -266,6 +268,16 @@ def _manifest(
             if not library.python
         ],
     }
+
+
+def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
+    """Return the pairs of partitions, by their places, of which one reads what the other made."""
+    owner: dict[int, int] = {
+        operator: k for k, part in enumerate(built.parts) for operator in part.nodes
+    }
+    inputs = enumerate(model.graph.inputs)
+    read = {(owner[source], owner[reader]) for reader, sources in inputs for source in sources}
+    return [[maker, reader] for maker, reader in sorted(read) if maker != reader]
 
 
 def _expected(contents: ArtifactContents) -> dict[str, Any]:

@@ -9,10 +9,14 @@ from typing import Any, Required, TypedDict
 
 from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import read_manifest
+from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.support.errors import ArtifactError, last_line, one_sentence
 from collage_engine.support.time_limits import ANSWER_S, JOB_S, with_weights
+
+TRACED_RUNS = 10
+"""Runs of which a trace shows the medians; chosen."""
 
 
 class ArtifactResult(TypedDict, total=False):
@@ -82,6 +86,11 @@ class ArtifactProcess:
     def time_calls(self, seconds: float, least: int) -> list[float]:
         """Return the seconds of single calls of the artifact that is open."""
         return loader.seconds_of_calls(self._model, self._inputs, seconds, least)
+
+    def time_kernels(self) -> tuple[list[tuple[str, float, float]], float]:
+        """Time what the virtual machine calls; see ``lowering.stopwatch``."""
+        tensors = self._model.bind(self._inputs)
+        return time_kernels(self._model, lambda: self._model.invoke(tensors), TRACED_RUNS)
 
 
 def artifact_process(manifest: Mapping[str, Any]) -> Worker:

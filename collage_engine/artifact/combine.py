@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,7 @@ def combine_artifacts(
     dims: Sequence[Mapping[str, int]],
     out: Path,
     own: OwnFile | None = None,
+    padding: str | None = None,
 ) -> Sharing:
     """Write several artifacts of one model as one, each in a folder of its own, unchanged.
 
@@ -34,6 +36,7 @@ def combine_artifacts(
         dims: For each of them the sizes of the dimensions that tell it from the others.
         out: The folder to write; it must be new, empty or an artifact.
         own: The model's own file, which runs other shapes; None: they are refused.
+        padding: The dimension of which fewer rows may be padded, if there is one.
 
     Returns:
         How large it is.
@@ -56,7 +59,14 @@ def combine_artifacts(
         }
         for number, (sizes, manifest) in enumerate(zip(dims, manifests, strict=True))
     ]
-    shared = _shared(manifests)
+    if not all(padding in sizes for sizes in dims):
+        padding = None
+    if padding is not None and own is not None:
+        for entry, manifest, us in zip(entries, manifests, own.known_us, strict=True):
+            placed_us = manifest["placement"]["measured_us"] or 0.0
+            # The own file's time is taken to follow the number of rows.
+            entry["pays_from"] = math.ceil(placed_us / us * entry["dims"][padding])
+    shared = _shared(manifests) | {"padding": padding}
     files_of_own: dict[str, tuple[Path, str]] = {}
     if own is not None:
         shared["others"], files_of_own = own.files()
@@ -96,6 +106,7 @@ def combine_artifacts(
     return Sharing(
         bytes=sum({about["sha256"]: about["bytes"] for about in sizes}.values()),
         apart_bytes=sum(about["bytes"] for about in sizes),
+        padded=padding or "",
         others=own.runtime if own is not None else "",
     )
 

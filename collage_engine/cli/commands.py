@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import keyword
 import re
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.api import Session, run_artifact
+from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -22,7 +24,9 @@ from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.progress import ProgressReport
+from collage_engine.drawing.trace import trace_of
 from collage_engine.machine.folders import replace_atomically
+from collage_engine.machine.worker import call_in_child
 from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
@@ -40,7 +44,8 @@ from collage_engine.support.errors import (
 )
 from collage_engine.support.files import check_writable, resource, write_atomically
 from collage_engine.support.text import counted
-from collage_engine.toolchains.registry import all_names
+from collage_engine.support.time_limits import WORK_S
+from collage_engine.toolchains.registry import all_names, title_of
 from collage_engine.wording.titles import register_toolchains
 
 REPORTS: dict[str, ReportFormat] = {
@@ -84,7 +89,7 @@ def _place(options: argparse.Namespace) -> int:
         raise UsageError("several models are placed over a farm only: name it with --farm")
     (model,) = options.model
     check_target_folder(Path(options.output))
-    if len(choices) > 1 or options.others:
+    if len(choices) > 1 or options.others or options.calls:
         return _place_shapes(options, model, settings, choices, began)
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
@@ -137,6 +142,8 @@ def _place_shapes(
         ProgressReport(ERR) as progress,
         interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
     ):
+        if options.calls:
+            choices = _from_calls(engine, model, options.calls)
         placed = place_shapes(
             engine,
             model,
@@ -155,6 +162,18 @@ def _place_shapes(
         complain(f"collage: {placed.not_saved}")
         return placed.not_saved.exit_status
     return Cancelled.exit_status if any(run.ended == "stopped" for run in placed.runs) else 0
+
+
+def _from_calls(engine: Engine, model: str, path: str) -> tuple[ShapeChoice, ...]:
+    """Return the shapes that a log of calls chooses, and say which."""
+    from collage_engine.farm.calls import choose, read_calls, what_is_chosen
+    from collage_engine.farm.shapes import PROOF
+
+    named = engine.request(p.ModelDimensions(path=model)).dimensions
+    logged = read_calls(path, sha256(Path(model)))
+    choices = choose(logged, call_in_child(PROOF, (model, [*named]), timeout_s=WORK_S))
+    complain(f"{path}: {what_is_chosen(choices, logged)}")
+    return choices
 
 
 def _save(session: Session, path: str | None) -> SessionError | None:
@@ -197,7 +216,6 @@ def _check_toolchains(options: argparse.Namespace) -> int:
     """Exit status 0 where every check passed or says nothing here, 1 where one failed."""
     from collage_engine.run.conformance.checks import CHECKS
     from collage_engine.run.conformance.run import Finding, check_toolchain
-    from collage_engine.toolchains.registry import all_names
 
     names = all_names() if options.all else options.names
     if not names:
@@ -334,10 +352,19 @@ def _export(options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.trace:
+        check_writable(options.trace)
     result = run_artifact(options.artifact, benchmark=options.benchmark)
+    if options.trace:
+        from collage_engine.artifact.trace import traced_artifact
+
+        traced = traced_artifact(Path(options.artifact).absolute())
+        _write(options.trace, json.dumps(trace_of(*traced, title_of)))
     if options.json:
         output.print_json(result)
         return 0
+    if options.trace:
+        say(f"trace: {options.trace} (opens in https://ui.perfetto.dev and chrome://tracing)")
     for entry in result.get("entries", [result]):
         output.print_result(entry)
     return 0

@@ -161,8 +161,8 @@ def _tasks(
     from collage_engine.farm.task import FarmTask
     from collage_engine.service.engine import interruptible_engine
 
-    if options.others:
-        raise UsageError("--others makes one artifact: place without --farm")
+    if options.others or options.calls:
+        raise UsageError("--others and --from-calls make one artifact: place without --farm")
     if len(options.model) > 1 and (options.pin or choices):
         raise UsageError("--pin, --dim and --shapes are of one model: place them one by one")
     stems = [Path(model).stem for model in options.model]

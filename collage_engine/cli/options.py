@@ -125,6 +125,13 @@ def add_dimension_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a JSON list of combinations: dimension to size, or input to list of sizes",
     )
+    group.add_argument(
+        "--from-calls",
+        dest="calls",
+        metavar="FILE",
+        help="place the shapes that took most of the time of a program's calls, which "
+        "COLLAGE_RECORD wrote to this file (python -m collage_engine.patch)",
+    )
     add_others_option(group)
 
 
@@ -186,8 +193,10 @@ def shape_choices(options: argparse.Namespace) -> tuple[ShapeChoice, ...]:
             "--objective throughput is for one shape at a time: each shape would choose its own "
             "number of instances, and an artifact has one"
         )
-    if options.others and not choices:
-        raise UsageError("--others: name the shapes to place with --dim or --shapes")
+    if options.calls and choices:
+        raise UsageError("--from-calls says which shapes: leave out --dim and --shapes")
+    if options.others and not choices and not options.calls:
+        raise UsageError("--others: name the shapes to place with --dim, --shapes or --from-calls")
     return choices
 
 

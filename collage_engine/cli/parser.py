@@ -295,6 +295,7 @@ def _add_run_command(commands: Commands) -> None:
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
+    run.add_argument("--trace", metavar="FILE.json", help="also write a trace, for Perfetto")
     _add_json(run, "run")
 
 

@@ -15,6 +15,7 @@ from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.artifact.own_file import fastest
 from collage_engine.machine.folders import Scratch, resolve
+from collage_engine.machine.worker import call_in_child
 from collage_engine.records import protocol as p
 from collage_engine.records.event import Log
 from collage_engine.records.placement import Run
@@ -25,6 +26,10 @@ from collage_engine.service.engine import Engine
 from collage_engine.store.compare import shape_row
 from collage_engine.store.session_file import earlier_session
 from collage_engine.support.errors import CollageError, SessionError
+from collage_engine.support.time_limits import WORK_S
+
+PROOF = "collage_engine.model.padding:batch_dimension"
+"""Reads the model's file, therefore in a process of its own."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +137,8 @@ def place_shapes(
             with _saved_after_failure(engine, handles[0], session):
                 menu = [state.name for state in runs[0].toolchains if state.available]
                 own = fastest(Path(path), folders, menu) if others else None
-                sharing = combine_artifacts(folders, dims, Path(out), own)
+                batch = call_in_child(PROOF, (str(path), tuple(dims[0])), timeout_s=WORK_S)
+                sharing = combine_artifacts(folders, dims, Path(out), own, batch)
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)

@@ -194,5 +194,7 @@ class Sharing(msgspec.Struct, frozen=True, kw_only=True):
     """Of all files, each content once."""
     apart_bytes: Count = 0
     """The same in one artifact for each shape; 0: not known."""
+    padded: str = ""
+    """The dimension along which fewer rows are padded to the next larger shape; empty: none."""
     others: str = ""
     """The runtime on which any other shape runs the model's own file; empty: none does."""

@@ -20,6 +20,7 @@ from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
+from collage_engine.model.padding import batch_dimension
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
@@ -119,7 +120,8 @@ def export_together(
         dims = [dims for _, dims, _ in entries]
         catalog = [state.name for state in entries[0][2].toolchains if state.available]
         own = fastest(Path(path), folders, catalog) if others else None
-        sharing = combine_artifacts(folders, dims, together, own)
+        padding = batch_dimension((path, [*dims[0]]))
+        sharing = combine_artifacts(folders, dims, together, own, padding)
         content = _archive(together, path) if out is None else None
     return content, sharing
 

@@ -179,6 +179,7 @@ def test_an_output_folder_that_is_not_ours(here, refused):
         (["export", "S", "-o", "full"], 1, "full is not empty"),
         (["export", "S"], 2, "name a folder with -o"),
         (["export", "S", "-o", "o", "--onnxruntime", "none/a.onnx"], 1, "there is no folder none"),
+        (["run", "full", "--trace", "none/t.json"], 1, "there is no folder none"),
         (["check", "gone", "--against", "gone", "--junit", "none/j"], 2, "there is no folder none"),
         (["diagnose", "gone", "--runtime", "x", "--session", "none/s"], 2, "is no folder none"),
         (["export", "S", "-o", "o", "--run", "first"], 2, "there is no run 'first'"),

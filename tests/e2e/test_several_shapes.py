@@ -134,6 +134,7 @@ def test_inputs_choose_the_entry_by_their_shapes(placed, folder, tmp_path, batch
 def test_any_other_shape_runs_the_models_own_file_and_is_counted(placed, folder):
     manifest = read_manifest(folder / "out")
     assert placed["sharing"]["others"] == manifest["others"]["runtime"] == "onnxruntime"
+    assert all(entry["pays_from"] > 0 for entry in manifest["entries"])
     own = folder / "out" / manifest["others"]["file"]
     assert own.read_bytes() == (folder / "m.onnx").read_bytes()
     shutil.move(folder / "m.onnx", folder / "moved.onnx")  # the artifact has all that it needs
@@ -232,7 +233,7 @@ def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shap
     assert done.returncode == 0, done.stderr
     manifest = read_manifest(folder / "all")
     assert [entry["dims"]["batch"] for entry in manifest["entries"]] == list(BATCHES)
-    assert "others" not in manifest
+    assert manifest["padding"] == "batch" and "others" not in manifest
     says = r"no entry for image \[5, 64\]; it has image \[1, 64\]; image \[2, 64\]; image \[4, 64\]"
     with pytest.raises(ValueError, match=says):
         loader.load(folder / "all")(np.zeros((5, 64), np.float32))
@@ -242,6 +243,27 @@ def test_a_session_of_several_shapes_is_exported_as_one_artifact_or_for_one_shap
     assert read_manifest(one)["inputs"][0]["shape"] == [4, 64]
     none = collage(f"export {session} -o {one} --dim batch=3", cache=folder / "cache")
     assert none.returncode == 2 and "no shape with batch=3" in none.stderr
+
+
+def test_a_log_of_calls_says_which_shapes_are_placed(folder, tmp_path):
+    digest = sha256(folder / "m.onnx")
+    calls = [{"model": digest, "dims": {"batch": b}, "shapes": {}, "us": 10 * b} for b in (3, 6)]
+    calls += [{"model": "another", "dims": {"n": 1}, "us": 1.0}, calls[0], calls[1], calls[1]]
+    log = tmp_path / "calls.jsonl"
+    log.write_text("".join(json.dumps(call) + "\n" for call in calls))
+    place = f"place {folder / 'm.onnx'} -o {tmp_path / 'out'} --from-calls {log} --budget 8s "
+    done = collage(
+        f"{place} --toolchains onnxruntime,openvino --threads 1 --others --no-in-model",
+        cache=folder / "cache",
+    )
+    assert done.returncode == 0, done.stderr
+    said = "5 calls of 2 shapes; 100% of their time is that of the shapes to be placed"
+    assert f"{log}: {said}: batch=6, batch=3" in done.stderr
+    entries = read_manifest(tmp_path / "out")["entries"]
+    assert [entry["dims"]["batch"] for entry in entries] == [6, 3]
+    log.write_text(json.dumps(calls[2]))
+    done = collage(place, cache=folder / "cache")
+    assert done.returncode == 2 and "no call of this model" in done.stderr
 
 
 def test_a_size_that_contradicts_the_model_is_a_sentence_and_nothing_is_written(folder):

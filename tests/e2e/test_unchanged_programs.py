@@ -226,12 +226,28 @@ print(len(__import__("os").listdir("/proc/self/task")))
             capture_output=True,
             text=True,
             cwd=ROOT,
-            env={**os.environ, "COLLAGE_PLACEMENTS": listed},
+            env={**os.environ, "COLLAGE_PLACEMENTS": listed, "COLLAGE_RECORD": "/dev/null"},
         )
         said, count = done.stdout.splitlines()
         assert said == "False False 3", done.stderr
         counts.append(int(count))
     assert counts[0] - counts[1] >= 2  # one thread is the caller itself
+
+
+def test_calls_are_recorded_with_their_sizes_and_times(folder, placements, tmp_path):
+    log = tmp_path / "calls.jsonl"
+    for more in ({}, {"COLLAGE_PLACEMENTS": str(placements["text"])}):
+        run(folder, "text", "path", *PATCHED, COLLAGE_RECORD=str(log), **more)
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    texts = [line for line in lines if "sequence" in line["dims"]]
+    # In each program one call of every size, and twice twenty in threads.
+    sizes = [{"batch": batch, "sequence": sequence} for batch, sequence in SIZES["text"]]
+    counts = [sum(line["dims"] == dims for line in texts) for dims in sizes]
+    assert counts == [82, 82, 82]
+    assert all(line["us"] > 0 and line["shapes"] == {} for line in texts)
+    assert len({line["model"] for line in texts}) == 1
+    others = [line for line in lines if line not in texts]
+    assert len({line["model"] for line in others}) == 1 and len(others) == 2
 
 
 def test_one_line_in_sitecustomize_and_the_copy_of_an_artifact(folder, placements, tmp_path):

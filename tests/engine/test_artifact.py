@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -10,6 +11,7 @@ from collage_engine.artifact import artifact as artifact_module
 from collage_engine.artifact.artifact import check_target_folder, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.manifest import is_artifact, read_manifest
+from collage_engine.cli.main import main
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.model.importer import import_model
 from collage_engine.support.errors import ArtifactError, UsageError
@@ -35,6 +37,25 @@ def made(tmp_path_factory):
 def written(made, tmp_path):
     model, folder, contents = made
     return write_artifact(model, folder, tmp_path / "artifact", contents)
+
+
+def test_a_trace_shows_a_run_of_it(written, tmp_path, capsys):
+    out = tmp_path / "trace.json"
+    assert main(["run", str(written), "--trace", str(out)]) == 0
+    assert str(out) in capsys.readouterr().out
+    events = json.loads(out.read_text())["traceEvents"]
+    slices = [event for event in events if event["ph"] == "X"]
+    (run,) = (each for each in slices if each["name"] == "mnist.onnx")
+    parts = [each for each in slices if each["name"].split()[0] in ("p0", "p1")]
+    between = [each for each in slices if each["name"] == "between partitions"]
+    assert len(parts) == 2 and len(between) == 3
+    total = sum(each["dur"] for each in (*parts, *between))
+    assert total == pytest.approx(run["dur"]) and run["dur"] > 0
+    kernels = [each for each in slices if each["tid"] == parts[0]["tid"] and each not in parts]
+    inside = sum(each["dur"] for each in kernels)
+    assert 0 < inside <= sum(each["dur"] for each in parts) * (1 + 1e-9)
+    begin, end = (event for event in events if event.get("cat") == "transition")
+    assert begin["id"] == end["id"] and begin["ts"] < end["ts"]
 
 
 def test_it_says_what_it_is_and_hashes_every_file(written, made):

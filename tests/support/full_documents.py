@@ -85,7 +85,7 @@ def _made_once() -> Path:
         model = import_model(folder / "m.onnx", {"image": (batch, 16)})
         made.append(artifact_of(model, cover_in_turn(model, ["tvm"]), folder / str(batch)))
     dims = [{"batch": batch} for batch in BATCHES]
-    combine_artifacts(made, dims, folder / "both")
+    combine_artifacts(made, dims, folder / "both", padding="batch")
     return folder / "both"
 
 

@@ -90,6 +90,8 @@ def test_options_that_contradict_each_other_are_refused(tmp_path):
         shape_choices(place("--dim", "batch=1", "--shapes", str(path)))
     with pytest.raises(UsageError, match="--others: name the shapes"):
         shape_choices(place("--others"))
+    with pytest.raises(UsageError, match="leave out --dim"):
+        shape_choices(place("--from-calls", "calls.jsonl", "--dim", "batch=1"))
     path.write_text("[{")
     with pytest.raises(UsageError, match="is no JSON"):
         shape_choices(place("--shapes", str(path)))

@@ -14,8 +14,9 @@ DIR is the artifact's folder (default: the one above this file). From your own p
 
 An artifact for several shapes is a folder with an artifact for each of them, complete by itself,
 and a manifest above them. The model picks the one for the inputs' shapes and loads it at its first
-use. Where the artifact was made with --others, any other size runs the model's own file, on the
-Python package of ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such calls.
+use. Fewer rows are padded with zeros where it is proved that a batch does not mix them. Where the
+artifact was made with --others, any other size runs the model's own file, on the Python package of
+ONNX Runtime or OpenVINO that the manifest names; model.stats() counts such calls.
 load("DIR", streams=4) is a pool of instances that any number of threads may call at once; so is
 load("DIR") of an artifact that was made for throughput.
 
@@ -771,7 +772,9 @@ class Shapes(Called):
         self._turn = threading.Lock()
         shapes = [shapes_of(entry) for entry in manifest["entries"]]
         self._numbers = {tuple(of.values()): number for number, of in enumerate(shapes)}
-        self._calls: list[dict[str, Any]] = [{"inputs": of, "calls": 0} for of in shapes]
+        self._calls: list[dict[str, Any]] = [
+            {"inputs": of, "calls": 0, "padded": 0} for of in shapes
+        ]
         self._other_calls: Counter[str] = Counter()
         if len(self._numbers) == 1:
             self._entry(0)
@@ -780,18 +783,44 @@ class Shapes(Called):
         """Run the entry for these inputs; ValueError: there is none for their shapes."""
         import numpy as np
 
+        rows = None
         try:
             number = self._numbers[tuple([inputs[name].shape for name in self._input_names])]
         except (KeyError, AttributeError):  # another shape, or what NumPy makes an array of
             shapes = {name: np.shape(array) for name, array in inputs.items()}
             known = self._numbers.get(tuple([shapes.get(name, ()) for name in self._input_names]))
             if known is None:
+                rows, known = self._larger(shapes)
+            if known is None:
                 return self._run_other(inputs, shapes)
             number = known
         with self._turn:
             self._calls[number]["calls"] += 1
+            self._calls[number]["padded"] += rows is not None
             model = self._entry(number)
-        return model._outputs(inputs)  # whose names were checked
+        if rows is None:
+            return model._outputs(inputs)  # whose names were checked
+        sizes = self._calls[number]["inputs"]
+        padded = {name: np.zeros(sizes[name], np.asarray(inputs[name]).dtype) for name in inputs}
+        for name, array in padded.items():
+            array[:rows] = inputs[name]
+        return [output[:rows] for output in model._outputs(padded)]
+
+    def _larger(self, shapes: Mapping[str, Sequence[int]]) -> tuple[int | None, int | None]:
+        """Return the rows of a batch, and the smallest entry to which it pays to pad it."""
+        batch = self.manifest.get("padding")
+        rows = {shape[0] if shape else 0 for shape in shapes.values()}
+        if batch is None or len(rows) != 1:
+            return None, None
+        (least,) = rows
+        larger = []
+        for number, entry in enumerate(self.manifest["entries"]):
+            size = entry["dims"][batch]
+            fits = {name: (size, *shape[1:]) for name, shape in shapes.items()} == shapes_of(entry)
+            pays_from = entry.get("pays_from", 1) if self._other else 1
+            if fits and pays_from <= least < size:
+                larger.append((size, least, number))
+        return min(larger)[1:] if larger else (None, None)
 
     def _entry(self, number: int) -> Model:
         """Return the model of an entry, which is loaded now unless it was before."""
@@ -841,7 +870,7 @@ class Shapes(Called):
         """Return how often each entry was called, and with which other shapes how often.
 
         Returns:
-            ``entries``: for each its ``inputs`` and ``calls``;
+            ``entries``: for each its ``inputs``, ``calls``, and how many of these were ``padded``;
             ``others``: by the inputs' shapes the calls that ran the model's own file.
         """
         with self._turn:
