@@ -1,9 +1,9 @@
 """Runs the engine for the desktop: where it runs, its process, and what documents ask it.
 
 The window must survive anything that process does. It may crash (its requests fail with the
-reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), flood (lines are read
-in slices of the event loop), answer late (answers find their request by id, answers nobody waits
-for are dropped), speak another version or no protocol at all. Nothing here blocks.
+reason, ``stopped`` is emitted), hang (a watchdog pings it and says so), answer late (answers find
+their request by id, answers nobody waits for are dropped), speak another version or no protocol at
+all. Nothing here blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.support.files import LARGEST_TEXT
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
-from collage_gui.theme import ATTENTION_MS, FLOW_MS, FRAME_S
+from collage_gui.theme import ATTENTION_MS, FLOW_MS
 
 Kind = Literal["local", "ssh", "command"]
 
@@ -146,12 +146,9 @@ class EngineClient(QObject):
         self._pending: dict[int, _Pending] = {}
         self._next = 1
         self._buffer = bytearray()
-        self._lines: deque[bytes] = deque()
         self._errors: deque[str] = deque(maxlen=8)
         self._heard = time.monotonic()
         self._silent = False
-        self._slice = QTimer(self, interval=0, singleShot=True)
-        self._slice.timeout.connect(self._work)
         self._watch = QTimer(self, interval=FLOW_MS)
         self._watch.timeout.connect(self._watchdog)
 
@@ -163,7 +160,6 @@ class EngineClient(QObject):
             return
         self.state = "starting"
         self._buffer.clear()
-        self._lines.clear()
         self._errors.clear()
         process = QProcess(self)
         environment = python_environment()
@@ -191,7 +187,6 @@ class EngineClient(QObject):
         """Stop listening to the process, and kill it if it does not end within so long."""
         process, self._process = self._process, None
         self._watch.stop()
-        self._slice.stop()
         self.state = "stopped"
         if process is None:
             return
@@ -244,17 +239,10 @@ class EngineClient(QObject):
         if b"\n" not in arrived:
             return
         *lines, rest = self._buffer.split(b"\n")
-        self._lines.extend(bytes(line) for line in lines if line.strip())
-        self._buffer = bytearray(rest)
-        if self._lines:
-            self._slice.start()
-
-    def _work(self) -> None:
-        until = time.monotonic() + FRAME_S
-        while self._lines and time.monotonic() < until:
-            self._line(self._lines.popleft())
-        if self._lines:
-            self._slice.start()
+        self._buffer = rest
+        for line in lines:
+            if line.strip():
+                self._line(bytes(line))
 
     def _line(self, line: bytes) -> None:
         try:
@@ -340,8 +328,6 @@ class EngineClient(QObject):
     def _finished(self, code: int, status: QProcess.ExitStatus) -> None:
         self._read_errors()
         self._read()
-        while self._lines:
-            self._line(self._lines.popleft())
         if status == QProcess.ExitStatus.CrashExit:
             what = f"the engine crashed (signal {code})" if code else "the engine crashed"
         else:

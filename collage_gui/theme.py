@@ -24,9 +24,6 @@ INSTANT_MS, FLOW_MS, ATTENTION_MS = 100, 1_000, 10_000
 """Nielsen's limits on response times (Usability Engineering, 1993, section 5.5), in milliseconds:
 what comes within the first seems to come at once, within the second a train of thought is not
 interrupted, and for the third the attention is kept."""
-FRAME_S = 1 / 60
-"""Seconds between two pictures of a usual screen, of 60 Hz: what works longer without a break can
-be seen to jerk."""
 COLUMN_LETTERS, LINE_LETTERS = 50, 66
 """Letters of a line beside another column, and of one that stands alone (Bringhurst, The Elements
 of Typographic Style, 2.1.2)."""

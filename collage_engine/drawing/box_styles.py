@@ -215,20 +215,12 @@ class Colouring:
     def _by_precision(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
         """Colours a box by whether its products are rounded, with the error that this makes."""
         roundings = self.roundings or {}
-        known_roundings = [roundings[o] for o in operators if o in roundings]
-        if not known_roundings:
+        told = [roundings[o] for o in operators if o in roundings]
+        if not told:
             return replace(style, tag="?"), "not placed"
-        state = next(
-            state
-            for state in ROUNDINGS
-            if any(rounding.state == state for rounding in known_roundings)
-        )
+        state = min((rounding.state for rounding in told), key=[*ROUNDINGS].index)
         look, label, note = ROUNDINGS[state]
-        errors = [
-            rounding.error
-            for rounding in known_roundings
-            if rounding.state == state and rounding.error is not None
-        ]
+        errors = [r.error for r in told if r.state == state and r.error is not None]
         error = sum(one**2 for one in errors) ** 0.5  # errors of products add so
         value = f"{significant(100 * error)} %" if errors else ""
         note = note.format(error=value) if errors else ""
@@ -322,13 +314,11 @@ def _uncoloured(scene: Scene, box: DisplayBox, colouring: Colouring) -> BoxStyle
     if box.kind == "group":
         style = _group(scene, box, partitions, colouring)
     else:
-        style = _node(scene, box, partitions, colouring)
+        style = _node(scene, box, colouring)
     return replace(style, dashed=bool(partitions) and colouring.estimated)
 
 
-def _node(
-    scene: Scene, box: DisplayBox, partitions: list[Partition], colouring: Colouring
-) -> BoxStyle:
+def _node(scene: Scene, box: DisplayBox, colouring: Colouring) -> BoxStyle:
     """Return the texts of an ONNX node, or of an operator that it was lowered to."""
     node = scene.graph.calls[box.members[-1]]
     is_node = box.kind == "node"

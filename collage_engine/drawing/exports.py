@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.records.graph import GraphRecord, Value, ValueIndex
-from collage_engine.records.placement import Partition, Placement
+from collage_engine.records.placement import Placement
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -36,7 +36,8 @@ def networkx_graph(record: GraphRecord, placement: Placement | None = None) -> n
     import networkx as nx
 
     graph: nx.DiGraph[int] = nx.DiGraph(inputs=record.input_names, outputs=record.output_names)
-    where, outputs = _partitions(placement), set(record.outputs)
+    parts, outputs = placement.partitions if placement is not None else (), set(record.outputs)
+    where = {number: part for part in parts for number in part.nodes}
     for value in (*record.parameters, *record.constants):
         form = "constant" if value.constant else "parameter"
         number = {"operator": "", "number": None, "name": value.name}
@@ -82,13 +83,6 @@ def _values(values: Sequence[Value], outputs: set[ValueIndex]) -> dict[str, Any]
         "bytes": sum(value.type.bytes for value in values),
         "is_output": any(value.index in outputs for value in values),
     }
-
-
-def _partitions(placement: Placement | None) -> dict[int, Partition]:
-    """Return the partition of each operator number."""
-    if placement is None:
-        return {}
-    return {number: part for part in placement.partitions for number in part.nodes}
 
 
 def placement_graphml(graph: GraphRecord, placement: Placement | None) -> bytes:

@@ -28,6 +28,7 @@ A graph of 10,000 boxes takes half a second, one of 400 takes 15 ms (Python 3.11
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -187,42 +188,6 @@ def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
             min(range(low, high + 1), key=lambda r: crossing[r] + 1.3 * abs(r - ideal) / slack)
         )
     return starts
-
-
-def picture(
-    placed: Layered,
-    edges: Sequence[tuple[int, int]],
-    short: set[tuple[int, int]],
-    upright: bool,
-    aspect: float,
-) -> Layout:
-    """Fold a layered drawing into columns and route its edges.
-
-    Args:
-        placed: Place and rank of every vertex.
-        edges: All edges.
-        short: The edges that are drawn as lines; the others become jumps.
-        upright: Whether ranks follow each other from the top to the bottom.
-        aspect: Width over height that the picture should have.
-    """
-    folded = _Folded(placed, short, upright, aspect)
-    routes = folded.routes(edges)
-    corners = []
-    for x, rank in zip(placed.x, placed.rank, strict=True):
-        across, along = folded.place(x, rank)
-        corners.append((across - folded.half, along))
-    if not upright:
-        corners = [(along, across) for across, along in corners]
-        routes = [[(along, across) for across, along in route] for route in routes]
-    ends = [(x + BOX_WIDTH, y + BOX_HEIGHT) for x, y in corners]
-    ends += [point for route in routes for point in route]
-    return Layout(
-        places=corners,
-        routes=routes,
-        width=max((x for x, _ in ends), default=0.0),
-        height=max((y for _, y in ends), default=0.0),
-        columns=len(folded.starts),
-    )
 
 
 class _Folded:
@@ -447,17 +412,31 @@ def lay_out(
         Places of the boxes and routes of the edges.
     """
     order = _order(count, edges)
-    position = [0] * count
-    for at, vertex in enumerate(order):
-        position[vertex] = at
+    position = {vertex: number for number, vertex in enumerate(order)}
     forward = [(a, b) for a, b in edges if position[a] < position[b]]
     ranks = _ranks(count, order, forward)
-    fan = [0] * count
-    for a, _ in forward:
-        fan[a] += 1
-    longest = [FAN if readers > FAN else 2 * FOLD_RANKS for readers in fan]
+    readers = Counter(a for a, _ in forward)
+    longest = {a: FAN if fan > FAN else 2 * FOLD_RANKS for a, fan in readers.items()}
     short = [(a, b) for a, b in forward if ranks[b] - ranks[a] <= longest[a]]
-    return picture(layered(count, short, ranks), edges, set(short), upright, aspect)
+    placed = layered(count, short, ranks)
+    folded = _Folded(placed, set(short), upright, aspect)
+    routes = folded.routes(edges)
+    corners = []
+    for x, rank in zip(placed.x, placed.rank, strict=True):
+        across, along = folded.place(x, rank)
+        corners.append((across - folded.half, along))
+    if not upright:
+        corners = [(along, across) for across, along in corners]
+        routes = [[(along, across) for across, along in route] for route in routes]
+    ends = [(x + BOX_WIDTH, y + BOX_HEIGHT) for x, y in corners]
+    ends += [point for route in routes for point in route]
+    return Layout(
+        places=corners,
+        routes=routes,
+        width=max((x for x, _ in ends), default=0.0),
+        height=max((y for _, y in ends), default=0.0),
+        columns=len(folded.starts),
+    )
 
 
 def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:

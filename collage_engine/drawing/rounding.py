@@ -57,9 +57,7 @@ def operator_roundings(
         state: RoundingState = "no product"
         if call.op in PRODUCTS:
             without = product is not None and product.rank is None
-            state = "without gain" if without else "full"
-            if number in rounded:
-                state = "rounded"
+            state = "rounded" if number in rounded else "without gain" if without else "full"
         roundings[number] = OperatorRounding(state, None if product is None else product.error)
     return roundings
 

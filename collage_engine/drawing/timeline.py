@@ -91,7 +91,7 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
         graph: The graph.
         placement: A placement of it; one that was not profiled has no layers.
     """
-    timed, parts = spans(placement), placement.partitions
+    timed, parts, nodes = spans(placement), placement.partitions, graph.count_nodes
     devices = {part.device for part in parts}
     names = [_row(part, devices) for part in parts]
     place = {name: at for at, name in enumerate((*dict.fromkeys(names), BETWEEN))}
@@ -113,16 +113,17 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
             continue
         part, row = parts[number], place[names[number]]
         look = toolchain_look(part.toolchain)
-        wholes.append(_bar("partition", row, begin, end, graph, part.nodes, part.id, look))
+        texts = _texts(graph, part.nodes, f"{part.id} of {counted(nodes(part.nodes), 'node')}")
+        wholes.append(TimeBar("partition", row, begin, end, *texts, part.nodes, look))
         first.setdefault(number, wholes[-1])
         last[number] = wholes[-1]
         if placement.layers:
             for span in found:
                 begin, end, layer = span.begin_us, span.end_us, span.layer
-                bar = _bar("layer", row, begin, end, graph, layer.operators, layer.name, look)
+                texts = _texts(graph, layer.operators, layer.name)
                 if layer.blocks > 1:
-                    title = f"{layer.name}: {graph.content(layer.operators)}"
-                    bar = replace(bar, title=title, detail="", blocks=layer.blocks)
+                    texts = f"{layer.name}: {graph.content(layer.operators)}", texts[1], ""
+                bar = TimeBar("layer", row, begin, end, *texts, layer.operators, look, layer.blocks)
                 inside.append(bar)
     end_us = max(last_us, placement.measured_us or 0.0)
     if end_us > last_us and placement.layers:
@@ -172,22 +173,12 @@ def _row(part: Partition, devices: set[str]) -> str:
     return title if len(devices) < 2 else f"{title}, {part.device}"
 
 
-def _bar(
-    kind: Literal["partition", "layer"],
-    row: int,
-    begin: float,
-    end: float,
-    graph: OperatorGraph,
-    operators: tuple[int, ...],
-    detail: str,
-    look: Look,
-) -> TimeBar:
+def _texts(graph: OperatorGraph, operators: tuple[int, ...], detail: str) -> tuple[str, str, str]:
+    """Return the title of some operators, the name of the first, and what ran them."""
+    if not operators:
+        return detail, "", ""
     names = graph.onnx_names(operators)
-    title = graph.label(operators) if operators else detail
-    name = short_name(names[0]) if names else ""
-    if kind == "partition":
-        detail = f"{detail} of {counted(graph.count_nodes(operators), 'node')}"
-    return TimeBar(kind, row, begin, end, title, name, detail if operators else "", operators, look)
+    return graph.label(operators), short_name(names[0]) if names else "", detail
 
 
 def _outside(span: Span, row: int) -> TimeBar:

@@ -8,7 +8,13 @@ from collections.abc import Iterable, Mapping
 from PySide6.QtCore import QObject, QTimer, Signal
 
 from collage_engine.records import protocol
-from collage_engine.records.answers import ExplainAnswer, InsideAnswer, Price, SearchAnswer
+from collage_engine.records.answers import (
+    Alternative,
+    ExplainAnswer,
+    InsideAnswer,
+    Price,
+    SearchAnswer,
+)
 from collage_engine.records.candidate import UNKNOWN, CandidateRecord, Cost
 from collage_gui.document.shown import Selection, ShownPlacement
 from collage_gui.engine_client import EngineRequests
@@ -34,6 +40,8 @@ class Questions(QObject):
         self._requests, self._selection, self._costs = requests, selection, costs
         self.explanation: ExplainAnswer | None = None
         """About the primary operator."""
+        self.alternatives: dict[str | None, Alternative] = {}
+        """What it says of candidates, by id."""
         self.candidates: tuple[CandidateRecord, ...] = ()
         """The candidates that contain a selected operator."""
         self.inside: InsideAnswer | None = None
@@ -70,7 +78,7 @@ class Questions(QObject):
     def _explain(self) -> None:
         if not self._requests.handle:
             return
-        self.explanation, self.candidates = None, ()
+        self.explanation, self.candidates, self.alternatives = None, (), {}
         primary = self._selection.primary
         if primary is None:
             self._requests.drop("explain")
@@ -88,6 +96,7 @@ class Questions(QObject):
 
     def _explained(self, answer: ExplainAnswer) -> None:
         self.explanation = answer
+        self.alternatives = {told.candidate: told for told in answer.alternatives}
         self._costs.take_prices(answer, answer.candidates)
         self.explanation_changed.emit()
 

@@ -9,7 +9,7 @@ from PySide6.QtGui import QAction
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.records.answers import Alternative, ExplainAnswer
+from collage_engine.records.answers import Alternative
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import NAMED, counted
@@ -119,9 +119,6 @@ class CandidatesPanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("candidatesPanel")
-        self._explained: ExplainAnswer | None = None
-        self._alternatives: dict[str | None, Alternative] = {}
-        """What the engine says of candidates in that explanation, by id."""
         d, of = document, document.costs.of
         self.model = RowsModel(
             [
@@ -172,15 +169,7 @@ class CandidatesPanel(QWidget):
 
     def _alternative(self, row: CandidateRecord) -> Alternative | None:
         """Return what the engine says of a candidate at the primary operator."""
-        explanation = self.document.questions.explanation
-        if explanation is None:
-            return None
-        if explanation is not self._explained:
-            self._explained = explanation
-            self._alternatives = {
-                alternative.candidate: alternative for alternative in explanation.alternatives
-            }
-        return self._alternatives.get(row.id)
+        return self.document.questions.alternatives.get(row.id)
 
     def _here(self, row: CandidateRecord) -> float | None:
         told = self._alternative(row)

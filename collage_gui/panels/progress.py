@@ -83,20 +83,8 @@ class LogPanel(QPlainTextEdit):
             block = block.next()
 
 
-STEPS = {
-    "enumerate": "Candidates",
-    "whole-models": "Whole models",
-    "mixes": "Mixes",
-    "measure": "Measure",
-    "tune": "Tune",
-    "search": "Search",
-    "calibrate": "In the model",
-    "precision": "Precision",
-    "rounded-models": "Rounded models",
-    "confirm": "Confirm",
-}
-"""Names of the stages in the row of stages. Stages that a user can do nothing about are left
-out."""
+BEHIND = ("import", "threads", "build", "export")
+"""The stages that a user can do nothing about: the row of stages leaves them out."""
 USUAL = ("enumerate", "whole-models", "measure", "search", "confirm")
 """The stages that every run has: they stand in the row before they begin."""
 
@@ -186,16 +174,17 @@ class ProgressStrip(QWidget):
         return self._document.operators.label_with_name(progress.nodes)
 
     def _steps(self, now: str) -> str:
-        """Return ``✓ Candidates  ✓ Whole models  ▸ Measure  · Search  · Confirm``.
+        """Return ``✓ Finding candidates  ▸ Measuring  · Searching  · Confirming end to end``.
 
         A stage that was passed over, as in a quick confirmation, is not shown.
         """
         if not self._execution.running:
             return ""
         stages = self._execution.stages
-        last = max((at for at, stage in enumerate(STEPS) if stage in stages), default=0)
+        shown = {name: title for name, title in STAGE_TITLES.items() if name not in BEHIND}
+        last = max((at for at, stage in enumerate(shown) if stage in stages), default=0)
         parts = []
-        for at, (stage, title) in enumerate(STEPS.items()):
+        for at, (stage, title) in enumerate(shown.items()):
             state = stages.get(stage)
             if state is None and (stage not in USUAL or at < last):
                 continue

@@ -69,7 +69,8 @@ def allow_copying(view: QAbstractItemView) -> None:
 def _rows_text(view: QAbstractItemView) -> str:
     """Return the selected rows as tab-separated lines, in the shown order."""
     columns = range(view.model().columnCount())
-    rows = sorted(view.selectionModel().selectedRows(), key=_path)
+    rows = view.selectionModel().selectedRows()
+    rows.sort(key=lambda row: view.visualRect(row).top())
     return "\n".join("\t".join(_text(row.siblingAtColumn(at)) for at in columns) for row in rows)
 
 
@@ -77,15 +78,6 @@ def _text(index: QModelIndex) -> str:
     """Return a cell on one line, so that tabs and line ends keep their meaning."""
     value = index.data(Qt.ItemDataRole.DisplayRole)
     return "" if value is None else " ".join(str(value).split())
-
-
-def _path(index: QModelIndex) -> tuple[int, ...]:
-    """Return a row's place from the top of a tree; one number in a table."""
-    path: list[int] = []
-    while index.isValid():
-        path.append(index.row())
-        index = index.parent()
-    return tuple(reversed(path))
 
 
 Index = QModelIndex | QPersistentModelIndex

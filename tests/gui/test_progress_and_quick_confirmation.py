@@ -29,8 +29,9 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
     )
     bars = {bar.label: bar for bar in page.panels.runs.chart.bars}
     assert bars["Best so far"].value == FIRST_US and bars["Best so far"].strong
-    d.until(lambda: "▸ Measure" in page.strip.steps.text())
-    assert "✓ Whole models" in page.strip.steps.text() and "· Confirm" in page.strip.steps.text()
+    d.until(lambda: "▸ Measuring" in page.strip.steps.text())
+    steps = page.strip.steps.text()
+    assert "✓ Timing whole models" in steps and "· Confirming end to end" in steps
     assert page.strip.keep.isEnabled() and page.strip.cancel.isEnabled()
     d.qtbot.mouseClick(page.strip.keep, Qt.MouseButton.LeftButton)
     assert execution.stopping and not page.strip.keep.isEnabled()
