@@ -40,7 +40,6 @@ from collage_engine.support.time_limits import (
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
-from collage_engine.timing.protocol import percentile
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
@@ -81,8 +80,6 @@ waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same e
 ONE_LOADED_FROM_BYTES = 2e9
 """Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
 its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
-MEDIAN = 50
-"""The percentile of a round's calls that stands for it by default."""
 
 StartWorker = Callable[..., Worker]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
@@ -97,7 +94,6 @@ class TrialSettings:
             a second.
         warm_s: Seconds of calls before, at least one.
         rest_s: Seconds of rest before these.
-        percentile: Which of a round's calls stands for it; above 50 every interruption counts.
         streams: Instances that work without a pause, in one process, each with threads and
             processors of its own; 0: single calls are timed, of one instance.
         spin: Whether idle threads spin; None: as ``build.may_spin`` says.
@@ -109,7 +105,6 @@ class TrialSettings:
     """Chosen: with some ten contenders, two rounds a second."""
     warm_s: float = WARM_S
     rest_s: float = PAUSE_S
-    percentile: int = MEDIAN
     streams: int = 0
     spin: bool | None = None
     most_memory_bytes: int = 0
@@ -445,27 +440,23 @@ class PlacementProcess:
         """Let the machine rest, then run one round.
 
         Returns:
-            The microseconds of single calls. It is one number where another percentile than the
-            median is asked for; and where several instances run at once: the time per call of all
-            of them together. None where the placement failed, and then ``failure`` says how.
+            The microseconds of single calls; where several instances run at once it is one number:
+            the time per call of all of them together. None where the placement failed, and then
+            ``failure`` says how.
 
         Raises:
             Cancelled: The user stopped it.
         """
         settings = self._bench.settings
         time.sleep(settings.rest_s)
-        tail = settings.percentile > MEDIAN
         try:
-            taken = self._call(
-                RunRound(warm_s=settings.warm_s, seconds=settings.round_s, tail=tail)
-            )
+            taken = self._call(RunRound(warm_s=settings.warm_s, seconds=settings.round_s))
         except Cancelled:
             raise
         except CollageError as error:
             self.fail(error, "it was timed")
             return None
-        calls: list[float] = [s * 1e6 for s in taken]
-        return [percentile(calls, settings.percentile)] if tail else calls
+        return [s * 1e6 for s in taken]
 
     def partition_times(self, runs: int) -> tuple[list[float], float, float]:
         """Profile the placement and attribute its kernels to partitions.

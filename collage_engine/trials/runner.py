@@ -1,6 +1,6 @@
 """Builds placements and runs each in its own process: what the race rests on.
 
-What is timed follows from the objective of the run: latency, throughput or the tail of latencies.
+What is timed follows from the objective of the run: latency or throughput.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ from collage_engine.trials.placement_process import (
 )
 from collage_engine.trials.trial_job import LONG_ROUND_S
 
-TAIL = 99
-"""The percentile of a round's calls that stands for it where the tail is the objective."""
 Module: TypeAlias = tuple[Path, BuiltModule]
 """The folder of a built module, and what the builder says of it."""
 
@@ -180,6 +178,4 @@ def confirming_settings(settings: RunSettings) -> TrialSettings:
     plain = trial_settings(settings)
     if settings.objective == "throughput":
         return replace(plain, round_s=LONG_ROUND_S, warm_s=0.0, streams=max(1, settings.streams))
-    if settings.objective == "p99":
-        return replace(plain, round_s=LONG_ROUND_S, percentile=TAIL)
     return plain
