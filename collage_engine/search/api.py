@@ -12,14 +12,16 @@
 
 from __future__ import annotations
 
+import math
 import time
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from collage_engine.search.check import check_cover
+from collage_engine.search.label_setting import enumerate_covers
 from collage_engine.search.problem import Answer, CandidateId, Problem
-from collage_engine.search.ranked_covers import RankedCover, best_covers
 from collage_engine.search.search import Search
 from collage_engine.search.verdicts import (
     explain_infeasible,
@@ -39,6 +41,14 @@ __all__ = ["Search", "k_best", "reuse", "solve"]
 BRIEF_SEARCH_S = 2.0
 """Seconds for a search that finds out what to measure next: where unmeasured candidates make the
 graph wide, a placement soon is worth more than the best one late (chosen)."""
+
+
+class RankedCover(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the k best covers: its cost, and how much more it costs than the best."""
+
+    cover: tuple[CandidateId, ...]
+    cost_us: float
+    regret_us: float
 
 
 def solve(
@@ -127,9 +137,44 @@ def reuse(
 def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[RankedCover]:
     """Return the k least-cost distinct covers under the pins, the best first.
 
-    There are fewer when the problem has fewer; see :func:`.ranked_covers.best_covers`.
+    Paths through the state space and covers are the same thing, one to one, and the backward labels
+    give the exact least cost of the rest from any state. A best-first search with that heuristic
+    takes no wrong turn: every state that it expands lies on one of the covers still wanted (the A*
+    form of Eppstein's k shortest paths). There are fewer covers when the problem has fewer; where
+    the state space is too large for exact search there is only the best cover found.
+
+    Args:
+        problem: The problem.
+        k: How many covers are wanted.
+        previous: A search of the same problem, whose pins may differ.
     """
-    return best_covers(reuse(problem, previous), problem.pins, k)
+    search = reuse(problem, previous)
+    pins, solver, sets = problem.pins, search.solver, search.runtime_sets
+    known: dict[frozenset[int], tuple[int, list[int]]] = {}
+    cutoff = math.inf  # what costs more is not proved to be among the best
+    for mask in [None] if sets is None else sets.maximal:
+        excluded = () if sets is None or mask is None else sets.excluded(mask)
+        solution = solver.solve(search.allowed(pins, excluded), regrets=False)
+        if solution.cost is None:
+            continue
+        covers = [(solution.cost, solution.cover)]
+        if solution.labels is not None:
+            covers = enumerate_covers(solution.labels, k)
+        else:
+            cutoff = min(cutoff, solution.cost)
+        for cost, cover in covers:
+            known.setdefault(frozenset(cover), (cost, cover))
+    ranked = sorted(known.values(), key=itemgetter(0))
+    candidates = search.problem.candidates
+    return [
+        RankedCover(
+            cover=tuple(candidates[c].id for c in cover),
+            cost_us=search.to_us(cost),
+            regret_us=search.difference_us(cost, ranked[0][0]),
+        )
+        for cost, cover in ranked[:k]
+        if cost <= cutoff
+    ]
 
 
 def _regrets(

@@ -11,13 +11,12 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.search.api import Search, k_best, solve
+from collage_engine.search.api import RankedCover, Search, k_best, solve
 from collage_engine.search.problem import (
     Answer,
     Problem,
     ProblemPin,
 )
-from collage_engine.search.ranked_covers import RankedCover
 from collage_engine.support.errors import UsageError
 from collage_engine.support.typed import decode
 
