@@ -15,13 +15,10 @@ import onnx
 from onnx import helper, parser, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.graph import OperatorNumber, members
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run.conformance.subject import Subject, demand
-from collage_engine.support.errors import CollageError
+from collage_engine.run.conformance.subject import Subject, computed, demand
 from collage_engine.support.text import counted
 
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64")
@@ -209,27 +206,22 @@ def _wrong(
     numbers = sorted({number for case in cases for number in _calls(model, case)})
     if not numbers:
         return []
-    function = function_of(model, instance, numbers, "exact")
-    given = [feeds[model.graph.values[index].name] for index in function.inputs]
-    try:
-        with compile_function(function) as compiled:
-            outputs = [array.copy() for array in compiled.run(given)]
-    except CollageError:
+    outputs = computed(model, instance, numbers, feeds)
+    if outputs is None:
         if len(cases) == 1:
             return []  # it is refused, too
         return [said for case in cases for said in _wrong(model, instance, [case], feeds, truths)]
-    by_name = dict(zip(function.outputs, outputs, strict=True))
     said = []
     for case in cases:
         index = model.graph.record.output_names.index(f"out{case.number}")
-        computed = by_name.get(model.graph.record.outputs[index])
-        if computed is None:
+        values = outputs.get(model.graph.record.outputs[index])
+        if values is None:
             continue  # there is nothing to compute
-        truth = truths[case.number].reshape(computed.shape)
-        bad = computed != truth
+        truth = truths[case.number].reshape(values.shape)
+        bad = values != truth
         if bad.any():
             said.append(
-                f"{case.expression} gives {computed[bad][0]} where {truth[bad][0]} is right "
+                f"{case.expression} gives {values[bad][0]} where {truth[bad][0]} is right "
                 f"({bad.mean():.0%} of the values)"
             )
     return said

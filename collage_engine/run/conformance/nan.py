@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from collage_engine.lowering.compile import compile_function
-from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.run.conformance.models import model_of
-from collage_engine.run.conformance.subject import NotApplicable, Subject, demand
-from collage_engine.support.errors import CollageError
+from collage_engine.run.conformance.subject import NotApplicable, Subject, computed, demand
 from collage_engine.support.text import counted
 from collage_engine.toolchains.capabilities import swallows_nan
 
@@ -53,13 +50,10 @@ def nan_is_handed_on(subject: Subject) -> str:
                 if any(swallows_nan(toolchain, graph, i, instance) for i in graph.operators):
                     declared += 1
                     continue
-                function = function_of(model, instance, range(len(graph.operators)), "nan")
-                inputs = [given[graph.values[i].name] for i in function.inputs]
-                try:
-                    with compile_function(function) as compiled:
-                        lost = ~np.isnan(compiled.run(inputs)[0])
-                except CollageError:
+                outputs = computed(model, instance, graph.operators, given)
+                if outputs is None:
                     continue  # other checks are about what it refuses
+                lost = ~np.isnan(*outputs.values())
                 is_column = operator in ELEMENTWISE and where != "behind a product"
                 demand(
                     not (lost[..., 1] if is_column else lost).any(),

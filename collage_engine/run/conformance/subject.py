@@ -17,6 +17,7 @@ from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.graph import OperatorNumber, ValueIndex
 from collage_engine.records.precision import FLOAT32, TF32, TOLERANCES
 from collage_engine.records.toolchain import Target, ToolchainInstance, ToolchainState
 from collage_engine.run.conformance.models import DEVICE_MODELS, MODELS, model_of
@@ -157,6 +158,33 @@ class Subject:
             f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "
             f"(at most {TOLERANCE:g})",
         )
+
+
+def computed(
+    model: ImportedModel,
+    instance: ToolchainInstance,
+    numbers: Sequence[OperatorNumber],
+    feeds: Mapping[str, np.ndarray],
+) -> dict[ValueIndex, np.ndarray] | None:
+    """Return what some operators compute as one partition of the model's inputs, by value.
+
+    Args:
+        model: The model.
+        instance: The toolchain instance.
+        numbers: The operators, which read nothing but the model's inputs.
+        feeds: These inputs by name.
+
+    Returns:
+        The outputs of the partition; None where the toolchain refuses to compile it.
+    """
+    function = function_of(model, instance, numbers, "check")
+    given = [feeds[model.graph.values[index].name] for index in function.inputs]
+    try:
+        with compile_function(function) as compiled:
+            outputs = [array.copy() for array in compiled.run(given)]
+    except CollageError:
+        return None
+    return dict(zip(function.outputs, outputs, strict=True))
 
 
 def described(case: Case, function: Function) -> str:
