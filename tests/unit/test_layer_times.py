@@ -61,7 +61,7 @@ def said(graph, *us):
     """What oneDNN's module says of two primitives in three runs, one of them interrupted."""
     nodes = [[2], [3]]
     steps = [
-        {"what": f"s{k}", "kernel": f"jit{k}", "source": k, "us": [each, 900.0, each]}
+        {"what": f"s{k}", "implementation": f"jit{k}", "source": k, "us": [each, 900.0, each]}
         for k, each in enumerate(us)
     ]
     plan = json.dumps({"steps": [{"nodes": each} for each in nodes]})
