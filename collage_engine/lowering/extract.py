@@ -91,13 +91,10 @@ def relax_module(
     """
     from tvm import relax
     from tvm.ir import Tuple
-    from tvm.tirx import PrimFunc
 
     builder = relax.BlockBuilder()
     functions = {
-        var: builder.add_func(func, var.name_hint)
-        for var, func in model.module.functions.items()
-        if isinstance(func, PrimFunc)
+        var: builder.add_func(func, var.name_hint) for var, func in model.functions.items()
     }
     values = model.graph.values
     known: dict[int, Any] = {i: relax.Var(f"v{i}", relax_type(values[i].type)) for i in inputs}
@@ -105,7 +102,7 @@ def relax_module(
         with builder.dataflow():
             for operator in members(nodes):
                 model.emit(builder, operator, known, functions)
-            results = [known[index] for index in outputs]
+            results = [model.relax_value(index, known) for index in outputs]
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
     return builder.get()

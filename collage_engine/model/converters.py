@@ -426,18 +426,6 @@ def _einsum(node: OnnxNode) -> Expr | None:
     return relax.op.permute_dims(product, plan.order)
 
 
-def _cumsum(node: OnnxNode) -> Expr | None:
-    if not node.attributes.get("reverse", 0):
-        return None
-    axis = values_of(node.inputs[1])
-    if axis is None:
-        return None
-    axis_number = int(axis.reshape(-1)[0])
-    turned = relax.op.flip(node.inputs[0], axis_number)
-    exclusive = bool(node.attributes.get("exclusive", 0))
-    return relax.op.flip(relax.op.cumsum(turned, axis_number, exclusive=exclusive), axis_number)
-
-
 def _mean_variance_normalization(node: OnnxNode) -> Expr | None:
     """Convert MeanVarianceNormalization: distances from the mean by their deviation plus 1e-9.
 
@@ -456,7 +444,6 @@ CONVERTERS: dict[str, Converter] = {
     **RESIZE_CONVERTERS,
     "Cast": _cast,
     "Clip": _clip,
-    "CumSum": _cumsum,
     "Einsum": _einsum,
     "IsInf": _isinf,
     "LogSoftmax": _softmax_with(relax.op.nn.log_softmax),

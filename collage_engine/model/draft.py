@@ -69,6 +69,11 @@ class Op:
         """
         return self.names[0] if self.names else self.outputs[0]
 
+    @property
+    def onnx_type(self) -> str:
+        """Return the type of the ONNX node that it is, or is a part of."""
+        return self.part_of or self.type
+
     def attribute(self, name: str, default: Any = None) -> Any:
         """Return the value of an attribute (strings as ``str``), or the default."""
         attribute = self.attributes.get(name)
@@ -94,9 +99,8 @@ class Op:
         attributes: dict[str, AttributeProto] | None = None,
     ) -> Op:
         """Return a new operator that computes a part of this ONNX node."""
-        of = self.part_of or self.type
-        held = dict(attributes or {})
-        return Op(type, inputs, outputs, held, list(self.names), self.nodes, of, self.scope)
+        held, names = dict(attributes or {}), list(self.names)
+        return Op(type, inputs, outputs, held, names, self.nodes, self.onnx_type, self.scope)
 
     def take_in(self, other: Op) -> None:
         """Note that another operator was folded into this one: their ONNX nodes are one."""

@@ -18,7 +18,7 @@ from tvm import relax
 from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
-from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS, OnnxNode
+from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS, OnnxNode, shape_of
 from collage_engine.model.draft import node_name
 from collage_engine.model.enclosures import AT_BORDER
 from collage_engine.model.onnx_external import is_mapped
@@ -200,9 +200,19 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             return node.op_type in OTHER_DOMAINS.get(node.domain, ())
         # TVM's Attention is the one of com.microsoft.
         converters = onnx_frontend._get_convert_map()
-        return node.op_type in CONVERTERS or (
-            node.op_type in converters and node.op_type != "Attention"
-        )
+        differs = node.op_type == "Attention" or self._reduces_nothing(node)
+        return node.op_type in CONVERTERS or (node.op_type in converters and not differs)
+
+    def _reduces_nothing(self, node: onnx.NodeProto) -> bool:
+        """Return whether a node reduces over no axes; it squares, for example, all the same.
+
+        TVM's converters leave that out (ONNX, ``noop_with_empty_axes`` of ReduceSum: "will still
+        perform the non-reduction steps as needed").
+        """
+        if not any(a.name == "noop_with_empty_axes" and a.i for a in node.attribute):
+            return False
+        axes = node.input[1] if len(node.input) > 1 else ""
+        return not axes or shape_of(self._nodes[axes]) == (0,)
 
     def _opaque_call(self, operator: OpaqueOperator, reason: str) -> list[Any]:
         """Return the operator as a call that only a toolchain which is given ONNX can run.

@@ -24,10 +24,11 @@ from tvm import relax
 from collage_engine.model.attributes import is_tensor, is_tensor_tuple, takes_a_tuple
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.model.dimensions import description, drop_values, kept_sizes, set_shapes
+from collage_engine.model.draft import Op
 from collage_engine.model.frontend import Frontend, UnknownType
 from collage_engine.model.observed_types import Evaluate, evaluate_by_definition
 from collage_engine.model.onnx_checks import check_graph
-from collage_engine.model.onnx_cleanup import CleanModel, Origin, clean_up
+from collage_engine.model.onnx_cleanup import CleanModel, clean_up
 from collage_engine.model.onnx_file import read_model, write_plainly
 from collage_engine.model.onnx_standard import check_standard, in_known_opset
 from collage_engine.model.onnx_types import OnnxIndex
@@ -71,11 +72,12 @@ class ImportedModel:
     inputs: tuple[tuple[str, TensorType], ...]
     """Name and type of every input of the user's file that is no initializer, unused ones too."""
     outputs: tuple[tuple[str, TensorType], ...]
-    _module: tvm.IRModule = field(repr=False)
+    functions: Mapping[Any, Any] = field(repr=False)
+    """The kernels that the importer wrote itself, by the Relax variables that calls name."""
     _calls: tuple[Any, ...] = field(repr=False)
-    """By operator number, the call over the variables and constants of the module."""
-    _exprs: dict[int, Any] = field(repr=False)
-    """By value index, the variable that a value is bound to, or the constant that it is."""
+    """By operator number, the Relax call as TVM imports it."""
+    _constants: Mapping[int, Any] = field(repr=False)
+    """By value index, the Relax constant that a value is."""
     defaults: tuple[str, ...] = ()
     """Inputs of the user's file that became constants, since it holds values for them."""
     kept: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
@@ -86,11 +88,6 @@ class ImportedModel:
     """What the user's file says of the model, as ``description`` returns it."""
     _arrays: dict[int, np.ndarray] = field(default_factory=dict, repr=False)
 
-    @property
-    def module(self) -> tvm.IRModule:
-        """Return the cleaned Relax module: ``main`` is one dataflow block, constants in place."""
-        return self._module
-
     def constant(self, index: int) -> np.ndarray:
         """Return the values of a constant, which must not be written to.
 
@@ -98,22 +95,20 @@ class ImportedModel:
             KeyError: The value is no constant.
         """
         if index not in self._arrays:
-            if not self.graph.values[index].constant:
-                raise KeyError(f"value {index} is no constant")
-            self._arrays[index] = constant_array(self._exprs[index])
+            self._arrays[index] = constant_array(self._constants[index])
         return self._arrays[index]
 
     def call(self, operator: int) -> Any:
-        """Return an operator's Relax call over the variables and constants of ``module``."""
+        """Return an operator's Relax call, whose tensors are those of TVM's own module."""
         return self._calls[operator]
 
-    def expr(self, index: int) -> Any:
-        """Return the Relax expression of a value in ``module``: a variable, or a constant.
+    def relax_value(self, index: int, known: Mapping[int, Any]) -> Any:
+        """Return what ``known`` has for a value, by its index; of a constant, itself.
 
         Raises:
-            KeyError: Nobody needs the value, so that it has no variable.
+            KeyError: It is neither.
         """
-        return self._exprs[index]
+        return known[index] if index in known else self._constants[index]
 
     def emit(
         self,
@@ -129,10 +124,10 @@ class ImportedModel:
             operator: The operator.
             known: By value index what stands for a value in the function; constants are in place.
                 The operator's results are added.
-            functions: What stands there for functions of ``module``.
+            functions: What stands there for ``functions`` of the model.
         """
         node = self.graph.nodes[operator]
-        arguments = [known.get(i, self._exprs[i]) for i in node.inputs]
+        arguments = [self.relax_value(i, known) for i in node.inputs]
         whole = builder.emit(_with_arguments(self._calls[operator], arguments, functions))
         if not isinstance(whole.ty, relax.TupleType):
             known[operator] = whole
@@ -266,8 +261,8 @@ def _import(
         onnx_nodes=onnx_nodes,
         shapes=given,
     )
-    module, rebuilt, exprs = _rebuild(calls, numbered, graph, resolver)
     values = graph.values
+    named = {call.expr.args[0] for call in calls if _is_call_tir(call.expr)}
     return ImportedModel(
         record=record,
         onnx=clean.onnx,
@@ -281,9 +276,9 @@ def _import(
         kept=kept,
         ir_version=ir_version,
         described=described,
-        _module=module,
-        _calls=rebuilt,
-        _exprs=exprs,
+        functions={g: f for g, f in resolver.prim_funcs.items() if g in named},
+        _calls=tuple(call.expr for call in calls),
+        _constants={i: tensor.expr for i, tensor in enumerate(numbered) if tensor.constant},
     )
 
 
@@ -335,7 +330,7 @@ def _records(
     """Return the dataflow graph's records, and the user's node names that live on in it."""
     index = {id(tensor): ValueIndex(i) for i, tensor in enumerate(numbered)}
     operators = {id(call): OperatorNumber(i) for i, call in enumerate(calls)}
-    origins = {operators[id(call)]: _origins(call, resolver, clean) for call in calls}
+    origins = [_origins(call, resolver, clean) for call in calls]
     numbers = _numbers_of_nodes(origins)
     graph = clean.onnx.graph
 
@@ -353,13 +348,12 @@ def _records(
     lived: set[str] = set()
     nodes = []
     for number, call in enumerate(calls):
-        operator = operators[id(call)]
-        come_from = origins[operator]
+        come_from = origins[number]
         onnx_nodes = tuple(dict.fromkeys(name for each in come_from for name in each.names))
         lived.update(onnx_nodes)
         nodes.append(
             Node(
-                index=operator,
+                index=operators[id(call)],
                 op=call.op,
                 attributes=call.attributes,
                 inputs=tuple(index[id(i)] for i in call.inputs),
@@ -369,7 +363,7 @@ def _records(
                 onnx_nodes=onnx_nodes,
                 onnx_node=numbers[number],
                 scope=come_from[0].scope if come_from else (),
-                onnx_type=come_from[0].type if come_from and not is_opaque(call.op) else "",
+                onnx_type=come_from[0].onnx_type if come_from and not is_opaque(call.op) else "",
             )
         )
     record = GraphRecord(
@@ -394,26 +388,23 @@ def _largest(constant: Tensor) -> int | None:
     return max(int(array.max()), -int(array.min()))
 
 
-def _origins(call: RelaxCall, resolver: Resolver, clean: CleanModel) -> list[Origin]:
-    """Return where the cleaned nodes of a call come from; an opaque operator may hold several."""
+def _origins(call: RelaxCall, resolver: Resolver, clean: CleanModel) -> list[Op]:
+    """Return the cleaned nodes that a call comes from; an opaque operator may hold several."""
     operator = resolver.operators.get(call.owner)
-    if operator is None:
-        return [clean.origins.get(call.owner, Origin())]
-    firsts = (next(o for o in node.output if o) for node in operator.nodes)
-    return [clean.origins.get(first, Origin()) for first in firsts]
+    nodes = () if operator is None else operator.nodes
+    firsts = [next(o for o in node.output if o) for node in nodes] or [call.owner]
+    return [clean.ops[first] for first in firsts if first in clean.ops]
 
 
-def _numbers_of_nodes(origins: Mapping[OperatorNumber, list[Origin]]) -> dict[int, int]:
+def _numbers_of_nodes(origins: list[list[Op]]) -> list[int]:
     """Return the number of each call's ONNX node; nodes are numbered by their first calls."""
     united: dict[int, frozenset[int]] = {}
-    keys: dict[OperatorNumber, int] = {}
-    for index, come_from in origins.items():
-        nodes = [n for origin in come_from for n in origin.nodes] or [-1 - index]
-        keys[index] = nodes[0]
-        group = frozenset(nodes).union(*(united.get(node, ()) for node in nodes))
+    for index, come_from in enumerate(origins):
+        nodes = frozenset({-1 - index}).union(*(op.nodes for op in come_from))
+        group = nodes.union(*(united.get(node, ()) for node in nodes))
         united.update(dict.fromkeys(group, group))
     numbers: dict[frozenset[int], int] = {}
-    return {i: numbers.setdefault(united[key], len(numbers)) for i, key in keys.items()}
+    return [numbers.setdefault(united[-1 - index], len(numbers)) for index in range(len(origins))]
 
 
 def _kind(call: RelaxCall, resolver: Resolver) -> OpKind:
@@ -430,56 +421,6 @@ def _kind_of_loops(function: Any) -> OpKind:
     annotated = relax.transform.AnnotateTIROpPattern()(tvm.IRModule({"f": function}))["f"]
     number = int(annotated.attrs["op_pattern"])
     return next((kind for kind, order in KIND_ORDER.items() if order == number), "opaque")
-
-
-def _rebuild(
-    calls: list[RelaxCall], numbered: list[Tensor], graph: DataflowGraph, resolver: Resolver
-) -> tuple[tvm.IRModule, tuple[Any, ...], dict[int, Any]]:
-    """Rebuilds the Relax module in the graph's own order.
-
-    Returns:
-        The module, the call of each operator, and by value index the variable or constant that a
-        value is.
-    """
-    exprs = {i: tensor.expr for i, tensor in enumerate(numbered) if tensor.call is None}
-    rebuilt = []
-    bindings = []
-
-    def bound(name: str, expr: Any, ty: Any, *, leaves: bool) -> Any:
-        variable = (relax.Var if leaves else relax.DataflowVar)(name, ty)
-        bindings.append(relax.VarBinding(variable, expr))
-        return variable
-
-    for call, node in zip(calls, graph.nodes, strict=True):
-        expr = _with_arguments(call.expr, [exprs[i] for i in node.inputs])
-        rebuilt.append(expr)
-        relax.expr._update_type(expr, call.expr.ty)
-        leaves = not call.is_tuple and node.index in graph.leaving_values
-        whole = bound(f"v{node.index}", expr, call.expr.ty, leaves=leaves)
-        if not call.is_tuple:
-            exprs[node.index] = whole
-            continue
-        for position, index in enumerate(node.outputs):
-            if graph.is_used(index):  # its type comes with the tuple's
-                exprs[index] = bound(
-                    f"v{node.index}_{position}",
-                    relax.TupleGetItem(whole, position),
-                    whole.ty.fields[position],
-                    leaves=index in graph.leaving_values,
-                )
-    results = [exprs[i] for i in graph.record.outputs]
-    body = results[0] if len(results) == 1 else relax.Tuple(results)
-    blocks = [relax.DataflowBlock(bindings)] if bindings else []
-    parameters = [p.expr for p in resolver.parameters]
-    builder = relax.BlockBuilder()
-    function = relax.Function(
-        parameters, builder.normalize(relax.SeqExpr(blocks, body)), None, is_pure=True
-    ).with_attr("num_input", len(parameters))
-    function = function.with_attr("global_symbol", "main")
-    used = {e.args[0] for e in rebuilt if _is_call_tir(e)}
-    functions = {g: f for g, f in resolver.prim_funcs.items() if g in used}
-    module = tvm.IRModule({tvm.ir.GlobalVar("main"): function, **functions})
-    return module, tuple(rebuilt), exprs
 
 
 def _is_call_tir(expr: Any) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from onnx import ModelProto, TensorProto, ValueInfoProto
 
 from collage_engine.model.draft import Op, node_name, op_from
+from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError
 
 RANDOM = {
@@ -51,11 +52,15 @@ def check_graph(model: ModelProto, path: str) -> None:
     local = {(f.domain, f.name) for f in model.functions}
     nodes = [node for node in graph.node if (node.domain, node.op_type) not in local]
     check_operators(map(op_from, nodes), path)
-    for node in graph.node:
+    every = list(with_branches(graph.node))
+    if any(part.sparse_initializer for part in (graph, *branches(every))):
+        raise ModelError(f"{path}: it holds sparse weights: write them as dense ones.")
+    for node in every:
         for attribute in node.attribute:
             if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
                 raise ModelError(
-                    f"{path}: the node '{node_name(node)}' holds a sparse tensor: not supported."
+                    f"{path}: the node '{node_name(node)}' holds a sparse tensor: write it as a "
+                    "dense one."
                 )
             if attribute.HasField("t"):
                 _check_element(attribute.t.data_type, f"the node '{node_name(node)}'", path)
@@ -82,7 +87,8 @@ def check_operators(ops: Iterable[Op], path: str) -> None:
     """Refuse what no later step could handle, by each operator alone.
 
     Raises:
-        ModelError: An operator is random, or a recurrent layer has its batch first.
+        ModelError: An operator is random, a recurrent layer has its batch first, or a normalization
+            has a mean for each value.
     """
     for op in ops:
         if op.domain:
@@ -91,6 +97,11 @@ def check_operators(ops: Iterable[Op], path: str) -> None:
             raise ModelError(
                 f"{path}: the node '{op.name}' ({op.type}) draws random numbers: its results "
                 "cannot be compared, so it is not supported."
+            )
+        if op.type == "BatchNormalization" and not op.attribute("spatial", 1):
+            raise ModelError(
+                f"{path}: the node '{op.name}' (BatchNormalization) has a mean for each value "
+                "(spatial=0), which is not supported: export with operator set 9 or newer."
             )
         if op.type in _RECURRENT and op.attribute("layout", 0):
             raise ModelError(

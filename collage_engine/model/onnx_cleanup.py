@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from onnx import ModelProto, helper, inliner
 
@@ -69,26 +68,13 @@ MOST_NODES = 200_000
 with functions known (language models, node by node) have a quarter of it."""
 
 
-class Origin(NamedTuple):
-    """Where a node of a cleaned model comes from."""
-
-    names: tuple[str, ...] = ()
-    """The user's nodes that it stands for, its own first."""
-    nodes: tuple[int, ...] = ()
-    """Numbers of the ONNX nodes of which it is a part (``draft.Op.nodes``)."""
-    type: str = ""
-    """The type of the ONNX node that it is, or is a part of."""
-    scope: tuple[str, ...] = ()
-    """The modules around it, outer ones first."""
-
-
 @dataclass(frozen=True)
 class CleanModel:
     """A cleaned model, and where the user's nodes went."""
 
     onnx: ModelProto
-    origins: dict[str, Origin]
-    """Where each cleaned node comes from, by its first output."""
+    ops: dict[str, Op]
+    """The operators of the draft that the nodes are, by their first outputs."""
     types: dict[str, tuple[int, tuple[int, ...] | None]]
     """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
     order: tuple[str, ...]
@@ -194,12 +180,7 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
             clean.graph.value_info.append(helper.make_tensor_value_info(name, element, shape))
     return CleanModel(
         onnx=clean,
-        origins={
-            next((o for o in op.outputs if o), ""): Origin(
-                tuple(op.names), tuple(sorted(op.nodes)), op.part_of or op.type, op.scope
-            )
-            for op in draft.ops
-        },
+        ops={next((o for o in op.outputs if o), ""): op for op in draft.ops},
         types=draft.types,
         order=order,
         partial=draft.partial,

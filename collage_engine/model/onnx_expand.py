@@ -3,8 +3,6 @@
 An If whose condition is known becomes the branch that is taken. The logarithm of a Softmax or
 Sigmoid becomes one function, which has a value where these are 0 in float32.
 Softmax and its like of old operator sets work along one axis.
-Reductions over no axes, and a BatchNormalization of old operator sets that has a mean for each
-value, become elementwise operators.
 Operators whose definition in ONNX is a function of simpler ones are inlined with it;
 QLinearConv and QLinearMatMul become DequantizeLinear, the float operator, QuantizeLinear.
 """
@@ -19,7 +17,6 @@ from onnx import NodeProto, defs, helper, inliner
 
 from collage_engine.model.draft import Draft, Op, op_from
 from collage_engine.model.onnx_fold import taken_branch
-from collage_engine.support.errors import ModelError
 
 _BY_DEFINITION = {
     "Attention",
@@ -36,20 +33,6 @@ _BY_DEFINITION = {
 }
 
 
-_OVER_NOTHING = {
-    "ReduceL1": "Abs",
-    "ReduceL2": "Abs",
-    "ReduceLogSum": "Log",
-    "ReduceLogSumExp": "Identity",
-    "ReduceMax": "Identity",
-    "ReduceMean": "Identity",
-    "ReduceMin": "Identity",
-    "ReduceProd": "Identity",
-    "ReduceSum": "Identity",
-    "ReduceSumSquare": "Mul",
-}
-"""What each reduction does to a number by itself (ONNX, ``noop_with_empty_axes`` of ReduceSum:
-"composite-reduction operators will still perform the non-reduction steps as needed")."""
 _SOFTMAXES = {"Hardmax", "LogSoftmax", "Softmax"}
 SOFTMAX_OF_ONE_AXIS = 13
 """Operator set from which on they work along one axis (ONNX, changelog of Softmax)."""
@@ -80,10 +63,6 @@ def _expanded(draft: Draft, op: Op) -> list[Op] | None:
         return taken_branch(draft, op)
     if op.type in _BY_DEFINITION:
         return _inlined(draft, op)
-    if op.type in _OVER_NOTHING and op.attribute("noop_with_empty_axes", 0):
-        return _over_nothing(draft, op)
-    if op.type == "BatchNormalization" and not op.attribute("spatial", 1):
-        return _per_value(draft, op)
     if op.type in _SOFTMAXES and draft.opset < SOFTMAX_OF_ONE_AXIS:
         return _of_one_axis(draft, op)
     if op.type == "QLinearConv":
@@ -158,57 +137,6 @@ def _of_one_axis(draft: Draft, op: Op) -> list[Op] | None:
     ]
 
 
-def _over_nothing(draft: Draft, op: Op) -> list[Op] | None:
-    """Return what a reduction without axes does to each number; None where it has some.
-
-    Raises:
-        ModelError: It takes logarithms of whole numbers, which newer operator sets do not have.
-    """
-    axes = op.input(1)
-    if axes and draft.shape(axes) != (0,):
-        return None
-    kind, data = _OVER_NOTHING[op.type], op.inputs[0]
-    element = draft.element_type(data)
-    if kind == "Log" and element and helper.tensor_dtype_to_np_dtype(element).kind in "iu":
-        raise ModelError(
-            f"{draft.path}: the node '{op.name}' ({op.type}) takes logarithms of whole numbers, "
-            "which is not supported: cast them to floats before."
-        )
-    return [op.part(kind, [data, data] if kind == "Mul" else [data], op.outputs)]
-
-
-def _per_value(draft: Draft, op: Op) -> list[Op] | None:
-    """Return a BatchNormalization whose parameters are as large as a sample, as y = x·a + b.
-
-    Raises:
-        ModelError: The parameters have other sizes, or it is in training mode.
-    """
-    data, scale, shift, mean, variance = op.inputs
-    shapes = [draft.shape(value) for value in op.inputs]
-    if None in shapes:
-        return None
-    sample = (shapes[0] or ())[1:]
-    if any(op.outputs[1:]) or any(shape != sample for shape in shapes[1:]):
-        raise ModelError(
-            f"{draft.path}: the node '{op.name}' (BatchNormalization, spatial=0) needs "
-            f"parameters of a sample's sizes, {list(sample)}, and makes one output."
-        )
-
-    def part(kind: str, *inputs: str, result: str = "") -> str:
-        made.append(op.part(kind, [*inputs], [result or draft.fresh(f"{op.outputs[0]}_{kind}")]))
-        return made[-1].outputs[0]
-
-    made: list[Op] = []
-    kind = helper.tensor_dtype_to_np_dtype(draft.element_type(variance))
-    epsilon = draft.constant(
-        f"{op.outputs[0]}_epsilon", np.array(op.attribute("epsilon", 1e-5), kind)
-    )
-    a = part("Div", scale, part("Sqrt", part("Add", variance, epsilon)))
-    b = part("Sub", shift, part("Mul", mean, a))
-    part("Add", part("Mul", data, a), b, result=op.outputs[0])
-    return made
-
-
 def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     """Return the operator's definition; None where there is none, or ONNX cannot insert it."""
     used = [v for v in dict.fromkeys(op.inputs) if v]
@@ -239,7 +167,7 @@ def _inlined(draft: Draft, op: Op) -> list[Op] | None:
     rename = {v: v for v in (*used, *op.outputs)}
     made = [op_from(node, op.names) for node in flat.graph.node]
     for new in made:
-        new.nodes, new.part_of, new.scope = op.nodes, op.part_of or op.type, op.scope
+        new.nodes, new.part_of, new.scope = op.nodes, op.onnx_type, op.scope
         for value in (*new.outputs, *new.inputs):
             if value and value not in rename:
                 rename[value] = draft.fresh(f"{op.name}_{value}")

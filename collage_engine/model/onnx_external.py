@@ -18,49 +18,33 @@ from collections.abc import Iterable, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, checker, helper
+from onnx import ModelProto, TensorProto, checker, helper
 from onnx.external_data_helper import (
     load_external_data_for_tensor,
     set_external_data,
     uses_external_data,
 )
 
+from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError, displayable, first_line
 
 
 def every_tensor(model: ModelProto) -> Iterator[TensorProto]:
     """Yield all tensors of a model: of its graph, of branches and functions, at any depth."""
-    graphs: list[GraphProto] = [model.graph]
-    nodes: list[Iterable[NodeProto]] = [function.node for function in model.functions]
-    attributes: list[Iterable[AttributeProto]] = [f.attribute_proto for f in model.functions]
-    while graphs or nodes or attributes:
-        if graphs:
-            graph = graphs.pop()
-            yield from graph.initializer
-            for sparse in graph.sparse_initializer:
-                yield from (sparse.values, sparse.indices)
-            nodes.append(graph.node)
-        elif nodes:
-            attributes += [node.attribute for node in nodes.pop() if node.attribute]
-        else:
-            for attribute in attributes.pop():
-                yield from _tensors_of(attribute)
-                if attribute.HasField("g"):
-                    graphs.append(attribute.g)
-                graphs += attribute.graphs
-
-
-def _tensors_of(attribute: AttributeProto) -> Iterator[TensorProto]:
-    if attribute.HasField("t"):
-        yield attribute.t
-    yield from attribute.tensors
-    sparse = [attribute.sparse_tensor] if attribute.HasField("sparse_tensor") else []
-    for tensor in (*sparse, *attribute.sparse_tensors):
-        yield from (tensor.values, tensor.indices)
+    bodies = [node for function in model.functions for node in function.node]
+    nodes = list(with_branches((*model.graph.node, *bodies)))
+    for graph in (model.graph, *branches(nodes)):
+        yield from graph.initializer
+    defaults = (function.attribute_proto for function in model.functions)
+    for attribute in chain(*defaults, *(node.attribute for node in nodes)):
+        if attribute.HasField("t"):
+            yield attribute.t
+        yield from attribute.tensors
 
 
 def load_external_data(model: ModelProto, path: Path) -> None:
@@ -172,17 +156,9 @@ def mapped_from_bytes() -> int:
 
 def keep_in_file(tensor: TensorProto, location: Place) -> None:
     """Have a tensor name its data's place instead of holding the data."""
+    tensor.raw_data = b""  # set_external_data insists on some
+    set_external_data(tensor, str(location.file), location.offset, location.length)
     tensor.ClearField("raw_data")
-    del tensor.external_data[:]
-    fields = (
-        ("location", str(location.file)),
-        ("offset", location.offset),
-        ("length", location.length),
-    )
-    for key, value in fields:
-        entry = tensor.external_data.add()
-        entry.key, entry.value = key, str(value)
-    tensor.data_location = TensorProto.EXTERNAL
 
 
 def is_mapped(tensor: TensorProto) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import os
 import re
 from itertools import starmap
@@ -14,14 +13,11 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import (
     ModelProto,
-    NodeProto,
-    SparseTensorProto,
     TensorProto,
     helper,
     numpy_helper,
 )
 
-from collage_engine.machine.device import memory_bytes
 from collage_engine.model.onnx_external import is_mapped, load_external_data, mapped_array
 from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError, UsageError, short_reason
@@ -62,7 +58,7 @@ def read_without_weights(path: str | Path) -> ModelProto:
         ModelError: It is no ONNX model, or is truncated.
     """
     model = parse_model(read_bytes(Path(path)), str(path))
-    _name_plainly(model, str(path))
+    write_plainly(model, str(path))
     return model
 
 
@@ -120,36 +116,16 @@ def tensor_array(tensor: TensorProto, where: str) -> np.ndarray:
 def write_plainly(model: ModelProto, path: str) -> None:
     """Write what the standard lets a file say in two ways in one of them, in place.
 
-    The standard's own domain is ``""``, never ``ai.onnx``; sparse tensors are dense; a size has a
-    name only where it says something: PaddlePaddle's exporter calls every open size ``?``.
+    The standard's own domain is ``""``, never ``ai.onnx``; a size has a name only where it says
+    something: PaddlePaddle's exporter calls every open size ``?``.
 
     Args:
-        model: The model, with its weights.
+        model: The model, with or without its weights.
         path: Its file, for messages.
 
     Raises:
-        ModelError: A sparse tensor is broken, or does not fit into memory as a dense one; or two
-            versions of the standard's operator set are imported.
-    """
-    nodes = _name_plainly(model, path)
-    for graph in (model.graph, *branches(nodes)):
-        graph.initializer.extend(
-            _dense(sparse, sparse.values.name, path) for sparse in graph.sparse_initializer
-        )
-        del graph.sparse_initializer[:]
-    for node in nodes:
-        for attribute in node.attribute:
-            if node.op_type == "Constant" and attribute.HasField("sparse_tensor"):
-                dense = _dense(attribute.sparse_tensor, node.output[0], path)
-                attribute.CopyFrom(helper.make_attribute("value", dense))
-
-
-def _name_plainly(model: ModelProto, path: str) -> list[NodeProto]:
-    """Write the standard's domain and the names of sizes plainly, in place; return all nodes.
-
-    Raises:
-        ModelError: Two versions of its operator set are imported, of which runtimes take the first
-            or the last.
+        ModelError: Two versions of the standard's operator set are imported, of which runtimes take
+            the first or the last.
     """
     for part in (model, *model.functions):
         imports = {each.domain: each.version for each in part.opset_import}
@@ -173,27 +149,8 @@ def _name_plainly(model: ModelProto, path: str) -> list[NodeProto]:
             for dim in value.type.tensor_type.shape.dim:
                 if dim.HasField("dim_param") and not _names_a_size(dim.dim_param):
                     dim.ClearField("dim_param")
-    return nodes
 
 
 def _names_a_size(name: str) -> bool:
     """Tell whether a size's name can tell it from others: not ``?``, ``-1``, or ``None``."""
     return name != "None" and re.fullmatch(r"[^?]*[^\W\d?][^?]*", name) is not None
-
-
-def _dense(sparse: SparseTensorProto, name: str, path: str) -> TensorProto:
-    """Return a sparse tensor as a dense one; what it leaves out is 0, or the empty text."""
-    sizes = tuple(sparse.dims)
-    where = f"{path}: the sparse tensor '{name}'"
-    values, places = tensor_array(sparse.values, where), tensor_array(sparse.indices, where)
-    if math.prod(sizes) * max(values.itemsize, 1) > memory_bytes():
-        raise ModelError(f"{where} of the sizes {list(sizes)} fits into no memory as a dense one.")
-    try:
-        flat = places if places.ndim == 1 else np.ravel_multi_index(tuple(places.T), sizes)
-        if len(values) != len(flat) or len(flat) != len(np.unique(flat)) or (flat < 0).any():
-            raise ValueError("its indices are negative, twice, or not as many as its values")
-        dense = np.full(math.prod(sizes), "" if values.dtype == object else 0, values.dtype)
-        dense[flat] = values
-        return numpy_helper.from_array(dense.reshape(sizes), name)
-    except (IndexError, TypeError, ValueError) as error:
-        raise ModelError(f"{where} is broken: {short_reason(error)}.") from None

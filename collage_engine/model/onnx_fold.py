@@ -144,7 +144,7 @@ def fold(draft: Draft) -> None:
             kept += _chain(draft, op)
             continue
         elif op.type == "Sum" and not op.domain:
-            op.type, op.part_of = "Add", op.part_of or op.type
+            op.type, op.part_of = "Add", op.onnx_type
         kept.append(op)
     draft.ops = kept
     _rename_outputs(draft)

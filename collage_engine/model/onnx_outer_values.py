@@ -16,14 +16,14 @@ def with_branches(nodes: Iterable[NodeProto]) -> Iterator[NodeProto]:
     """Yield nodes, and those of their branches."""
     for node in nodes:
         yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from with_branches(attribute.g.node)
+        for graph in branches([node]):
+            yield from with_branches(graph.node)
 
 
 def branches(nodes: Iterable[NodeProto]) -> Iterator[GraphProto]:
     """Yield the branches of nodes, without those within them."""
-    return (a.g for node in nodes for a in node.attribute if a.HasField("g"))
+    attributes = (a for node in nodes for a in node.attribute)
+    return (graph for a in attributes for graph in ([a.g] if a.HasField("g") else a.graphs))
 
 
 def outer_values(node: NodeProto) -> tuple[str, ...]:

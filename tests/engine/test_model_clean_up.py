@@ -322,6 +322,6 @@ def test_edges(name: str) -> None:
     check_numbers(model, imported, 1e-6)
     assert imported.record.nodes == nodes
     inputs = imported.random_inputs(0)
-    given = run_relax(imported.module, [inputs[n] for n, _ in imported.inputs])
+    given = run_relax(imported, [inputs[n] for n, _ in imported.inputs])
     for a, b in zip(given, run_onnx(imported.onnx, inputs), strict=True):
         assert a.shape == b.shape and relative_error(a, b) <= 1e-6

@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 import onnx
 
+from collage_engine.lowering.extract import relax_module
+
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
 
@@ -27,12 +29,18 @@ def run_onnx(model: onnx.ModelProto, inputs: dict[str, np.ndarray]) -> list[np.n
     return session.run(None, {k: v for k, v in inputs.items() if k in wanted})
 
 
-def run_relax(module: Any, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Builds a module without schedules and runs it: slow code, right numbers."""
+def whole_module(model: ImportedModel) -> Any:
+    """The Relax module of a whole model."""
+    record = model.graph.record
+    return relax_module(model, model.graph.everything, record.inputs, record.outputs)
+
+
+def run_relax(model: ImportedModel, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Builds a model's operators without schedules and runs them: slow code, right numbers."""
     import tvm
     from tvm import relax
 
-    machine = relax.VirtualMachine(relax.build(module, "llvm"), tvm.cpu())
+    machine = relax.VirtualMachine(relax.build(whole_module(model), "llvm"), tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(a) for a in inputs])
     results = [result] if isinstance(result, tvm.runtime.Tensor) else list(result)
     return [r.numpy() for r in results]

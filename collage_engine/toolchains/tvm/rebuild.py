@@ -47,8 +47,7 @@ class _Rebuilding:
         """The Relax values by index of the graph's values."""
         self.functions = {
             variable: self.builder.add_func(callee, variable.name_hint)
-            for variable, callee in self.model.module.functions.items()
-            if isinstance(callee, tvm.tirx.PrimFunc)
+            for variable, callee in self.model.functions.items()
         }
         self.products: list[OperatorNumber] = []
         """Matrix products and convolutions that were emitted as they are, in order."""
@@ -94,4 +93,4 @@ class _Rebuilding:
 
     def _value_of(self, index: int) -> Any:
         """Return the Relax value of what is made outside a composite."""
-        return self.known[index] if index in self.known else self.model.expr(index)
+        return self.model.relax_value(index, self.known)
