@@ -74,16 +74,11 @@ class Placement:
         self.outputs = [_node(value, about["sizes"]) for value in self.model.outputs]
         on_host = self.model.manifest["device"] == "cpu"
         self.providers = [*([] if on_host else ["CUDAExecutionProvider"]), "CPUExecutionProvider"]
-        self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
         self.has_warned = False
 
     def run(self, wanted: Any, feeds: Any) -> list[Any]:
-        """Run on inputs by name; texts are objects, as sessions return them."""
+        """Run on inputs by name."""
         outputs: list[Any] = self.model.run(wanted or None, feeds)
-        if self.has_texts:
-            return [
-                output.astype(object) if output.dtype.kind in "SU" else output for output in outputs
-            ]
         return outputs
 
 

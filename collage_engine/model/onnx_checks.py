@@ -72,6 +72,8 @@ def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
     if form in _FORMS:
         raise ModelError(f"{path}: {what} is {_FORMS[form]}, not a tensor.")
     element = value.type.tensor_type.elem_type
+    if element == TensorProto.STRING:
+        raise ModelError(f"{path}: {what} holds texts: not supported.")
     if element or kind == "input":
         _check_element(element, what, path)
 

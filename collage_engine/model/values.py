@@ -1,74 +1,20 @@
-"""Values at the border of a model: their numpy types, texts, and how ONNX runtimes take them.
-
-In NumPy a text is a fixed-width byte string of ``TEXT_BYTES`` bytes (``S256``): UTF-8, filled up
-with zeros. Such arrays need no pickle in files, and are compared like numbers. In TVM the bytes
-are one more dimension of a tensor of ``uint8``. Inside of a partition texts are ONNX Runtime's.
-
-The engine holds arrays only. To a runtime a text is a Python string.
-"""
+"""Names numpy's types by the names of the records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from collage_engine.records.graph import TEXT_BYTES
-from collage_engine.support.errors import UnsupportedError, UsageError
-
-TEXT_TYPE = np.dtype(f"S{TEXT_BYTES}")
-"""The type that an array of texts has in NumPy."""
-
-
-def encoded(values: Any) -> np.ndarray:
-    """Return an array of Python strings (or bytes) as texts.
-
-    Raises:
-        UsageError: One is longer than a text can be, or ends with a zero byte.
-    """
-    array = np.asarray(values)
-    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
-    for each in every:
-        if len(each) > TEXT_BYTES:
-            raise UsageError(
-                f"the text {each[:20].decode(errors='replace')!r}… has {len(each)} bytes, and at "
-                f"most {TEXT_BYTES} are supported"
-            )
-        if each.endswith(b"\0"):
-            raise UsageError("a text that ends with a zero byte is not supported")
-    made: np.ndarray = np.array(every, dtype=TEXT_TYPE).reshape(array.shape)
-    return made
-
-
-def decoded(array: np.ndarray) -> np.ndarray:
-    """Return texts as an array of Python strings, which ONNX runtimes take."""
-    every = [each.decode(errors="replace") for each in array.ravel().tolist()]
-    made = np.empty(len(every), dtype=object)
-    made[:] = every
-    return made.reshape(array.shape)
-
-
-def bytes_of(array: np.ndarray) -> np.ndarray:
-    """Return texts as ``uint8`` with one more dimension."""
-    data = np.frombuffer(np.ascontiguousarray(array, TEXT_TYPE).tobytes(), np.uint8)
-    return data.reshape(*array.shape, TEXT_BYTES)
-
-
-def from_bytes(array: np.ndarray) -> np.ndarray:
-    """Return the texts of ``bytes_of``."""
-    data = np.frombuffer(np.ascontiguousarray(array, np.uint8).tobytes(), TEXT_TYPE)
-    return data.reshape(array.shape[:-1])
+from collage_engine.support.errors import UnsupportedError
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
-    """Return numpy's type of an element type, such as ``float32``, ``bfloat16`` or ``string``.
+    """Return numpy's type of an element type, such as ``float32`` or ``bfloat16``.
 
     Raises:
         UnsupportedError: Neither numpy nor ``ml_dtypes`` has such a type.
     """
-    if name == "string":
-        return TEXT_TYPE
     try:
         return np.dtype(name)
     except TypeError:
@@ -78,21 +24,3 @@ def numpy_type(name: str) -> np.dtype[Any]:
             raise UnsupportedError(f"numpy has no element type {name}") from None
         dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
         return dtype
-
-
-def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, np.ndarray]:
-    """Return the inputs of a model with these names, as a runtime takes them.
-
-    Args:
-        feeds: Arrays by name; those that the model does not take are left out.
-        names: The model's inputs. One that is not among the feeds is left out: it may have a value
-            of its own.
-    """
-    arrays = {name: np.asarray(feeds[name]) for name in names if name in feeds}
-    return {n: decoded(a) if a.dtype.kind == "S" else a for n, a in arrays.items()}
-
-
-def from_onnx(results: Sequence[Any]) -> list[np.ndarray]:
-    """Return what a runtime gave as arrays."""
-    arrays = map(np.asarray, results)
-    return [encoded(array) if array.dtype.kind in "OU" else array for array in arrays]

@@ -24,7 +24,6 @@ from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.model.importer import import_onnx
-from collage_engine.model.values import encoded, from_onnx
 from collage_engine.support.errors import CollageError, ToolchainError
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
@@ -150,7 +149,7 @@ def _is_right(case: Any, inputs: dict[str, Any], wanted: Sequence[Any]) -> bool:
     """
     inputs, shapes = _as_tensors(case.model, inputs)
     model = import_onnx(case.model, "the model", shapes, evaluate=evaluate)
-    wanted = from_onnx(wanted)
+    wanted = list(map(np.asarray, wanted))
     given = [inputs[name] for name, _ in model.inputs]
 
     def error_to(found: Sequence[Any], truth: Sequence[Any]) -> float:
@@ -188,8 +187,7 @@ def _as_tensors(
     for name, value in inputs.items():
         if isinstance(value, list):
             continue  # the import refuses it
-        text = np.asarray(value).dtype.kind in "OUS"
-        found[name] = encoded(value) if text else value
+        found[name] = value
         if np.size(value) == 0 or name in loose:
             shapes[name] = np.shape(value)
     return found, shapes

@@ -122,6 +122,10 @@ def test_optionals_and_maps() -> None:
     model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
     with pytest.raises(ModelError, match="input 'x' is a sequence, not a tensor"):
         check_graph(model, "m.onnx")
+    model = _tiny()
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
+    with pytest.raises(ModelError, match=r"the output '.*' holds texts"):
+        check_graph(model, "m.onnx")
 
 
 def test_sparse_tensors_are_refused() -> None:

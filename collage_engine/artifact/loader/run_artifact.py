@@ -66,8 +66,6 @@ FORMAT, FORMAT_VERSION = "collage-artifact", 6
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
 """Files of inputs and true outputs."""
-TEXT_BYTES = 256
-"""Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
 LOADING = threading.Lock()
@@ -296,28 +294,11 @@ def numpy_dtype(name: str) -> Any:
     """Return the NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
-    if name == "string":
-        return np.dtype(f"S{TEXT_BYTES}")
     if name == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
-
-
-def encoded(values: Any) -> Any:
-    """Return texts of fixed width for an array of Python strings or bytes."""
-    import numpy as np
-
-    array = np.asarray(values)
-    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
-    for each in every:
-        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
-            raise ValueError(
-                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
-                f"{TEXT_BYTES} bytes are supported"
-            )
-    return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
 def read_npz(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -387,8 +368,6 @@ class Called(abc.ABC):
 
     def __call__(self, *arrays: Any, **named: Any) -> Outputs:
         """Run on one array per input; return one per output.
-
-        Texts are arrays of Python strings.
 
         Args:
             arrays: The inputs in the model's order; or a single dictionary of inputs by name.
@@ -470,11 +449,7 @@ class Input:
 
         self.name, self.shape = about["name"], tuple(about["shape"])
         self.kind, self.dtype = about["dtype"], numpy_dtype(about["dtype"])
-        self._is_text = self.kind == "string"
-        if self._is_text:
-            self.tensor = new_tensor((*self.shape, TEXT_BYTES), "uint8")
-        else:
-            self.tensor = new_tensor(self.shape, self.kind)
+        self.tensor = new_tensor(self.shape, self.kind)
         count = math.prod(self.shape) * self.dtype.itemsize
         memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr() if count else 0)
         self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape) if count else None
@@ -502,8 +477,6 @@ class Input:
         Raises:
             ValueError: Its shape is another one, or the conversion would lose something.
         """
-        if self._is_text and array.dtype.kind in "OSU":
-            array = encoded(array)
         if array.shape == self.shape and array.dtype.kind in "iuf" and self.dtype.kind in "iuf":
             import numpy as np
 
@@ -635,16 +608,12 @@ class Model(Called):
             return np.from_dlpack(tensor).copy()
         import tvm_ffi
 
-        # NumPy takes neither texts nor bfloat16 from a tensor.
-        dtype, is_text = numpy_dtype(kind), kind == "string"
-        item = np.dtype(np.uint8) if is_text else np.dtype(f"uint{8 * dtype.itemsize}")
+        # NumPy does not take bfloat16 from a tensor.
+        dtype = numpy_dtype(kind)
+        item = np.dtype(f"uint{8 * dtype.itemsize}")
         view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
         same = view(tensor, tvm_ffi.Shape(tensor.shape), tvm_ffi.dtype(item.name), 0)
-        array = np.from_dlpack(same).copy()
-        if is_text:
-            texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
-            return np.char.decode(texts, "utf-8") if texts.size else texts
-        return array.view(dtype)
+        return np.from_dlpack(same).copy().view(dtype)
 
 
 def shapes_of(entry: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -1004,8 +973,6 @@ def error_of(computed: Any, true: Any, loses_nan: bool = False) -> tuple[float, 
     far = float("inf"), float("inf")
     if computed.shape != true.shape:
         return far
-    if true.dtype.kind in "SU":
-        return (0.0, 0.0) if np.array_equal(encoded(computed), encoded(true)) else far
     is_long = true.dtype.kind in "iu" and true.dtype.itemsize == 8  # too long for float64
     y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, true))
     finite = np.isfinite(r)
