@@ -164,10 +164,12 @@ class _Recorder:
             return  # inside a node whose results come later
         try:
             results = self.by_onnx(run_onnx if len(calls) > 1 else run_by_either, outputs)
-        except _NoOnnxForm as error:
+        except Exception as error:  # whatever the toolchain's library raises
             if len(calls) == 1:
-                node = self.graph.nodes[calls[0]]
-                raise MeasureError(f"no true value for {node.op} ({node.name}): {error}") from error
+                node, reason = self.graph.nodes[calls[0]], short_reason(error, line="first")
+                raise MeasureError(
+                    f"no true value for {node.op} ({node.name}): {reason}"
+                ) from error
             for call in calls:
                 self.segment([call])
             return
@@ -180,18 +182,12 @@ class _Recorder:
         Args:
             run: What runs the operators as an ONNX model.
             outputs: The values that are wanted.
-
-        Raises:
-            _NoOnnxForm: ONNX cannot express or run these operators.
         """
         from collage_engine.model.onnx_slice import read_values, slice_model
 
         inputs = read_values(self.model, list(self.known), outputs)
         part = slice_model(self.model, inputs, outputs)
-        try:
-            results = run(part, {f"v{i}": _load(self.folder / f"{i}.npy") for i in inputs})
-        except Exception as error:  # whatever one cannot take, another may
-            raise _NoOnnxForm(short_reason(error, line="first")) from error
+        results = run(part, {f"v{i}": _load(self.folder / f"{i}.npy") for i in inputs})
         return [
             shaped(np.asarray(array), self.graph.values[index].type)
             for index, array in zip(outputs, results, strict=True)
@@ -202,10 +198,6 @@ class _Recorder:
         self.known[index] = None
         array = np.ascontiguousarray(array.astype(numpy_type(kind.dtype), copy=False))
         np.save(self.folder / f"{index}.npy", shaped(array, kind))
-
-
-class _NoOnnxForm(Exception):
-    """ONNX, or what runs it here, cannot take these operators."""
 
 
 def _load(path: Path) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from collage_engine.candidates.catalog import CandidateCatalog, with_keys
@@ -57,7 +58,7 @@ def measure_selection(
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, catalog, settings, inputs, control) as measuring:
             groups = group_candidates(supported)
-            outcome = measuring.measure_groups(groups, None, again=job.request.longer)
+            outcome = measuring.measure_groups(groups, math.inf, again=job.request.longer)
         costs = costs.with_measured(supported, outcome.costs)
         open_model.extend_catalog(settings, supported, control.faults)
     return [*records_of(supported, costs), *refused]

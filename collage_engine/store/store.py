@@ -257,7 +257,12 @@ class Store:
             yield
         except (sqlite3.Error, msgspec.MsgspecError, OSError) as error:
             self.close()
-            raise in_words(error, self.path) from error
+            text = getattr(error, "strerror", None) or str(error)
+            raise MeasureError(
+                f"the measurement store {self.path} cannot be used: {text}; check its permissions "
+                "and the disk, choose another folder with COLLAGE_CACHE_DIR, or run 'collage store "
+                "clear' if it is damaged"
+            ) from error
 
     # -- what changes it ---------------------------------------------------------------
 
@@ -491,7 +496,8 @@ def open_database(path: Path) -> Database:
     try:
         # Going over to a WAL fails at once, whatever the timeout, while another does too.
         with locked(path.with_name(path.name + ".lock")):
-            if _is_empty(connection):
+            has_tables = connection.execute("select 1 from sqlite_master").fetchone() is not None
+            if not has_tables and not _version_of(connection):
                 connection.execute("pragma journal_mode = wal")
                 _make_tables(connection)
         # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
@@ -534,11 +540,6 @@ def _version_of(connection: sqlite3.Connection) -> int:
     return int(connection.execute("pragma user_version").fetchone()[0])
 
 
-def _is_empty(connection: sqlite3.Connection) -> bool:
-    tables = connection.execute("select count(*) from sqlite_master").fetchone()[0]
-    return not tables and not _version_of(connection)
-
-
 def _make_tables(connection: sqlite3.Connection) -> None:
     """Fill an empty database with the tables of a store, in one transaction.
 
@@ -566,14 +567,4 @@ def _check(connection: sqlite3.Connection, path: Path) -> None:
         f"the measurement store {path} has format {version}, and this version of Collage Explorer "
         f"reads format {STORE_SCHEMA} only; run 'collage store clear', or choose another folder "
         "with COLLAGE_CACHE_DIR"
-    )
-
-
-def in_words(error: Exception, path: Path) -> MeasureError:
-    """Return what an error of SQLite or of the system means, and what to do about it."""
-    text = getattr(error, "strerror", None) or str(error)
-    return MeasureError(
-        f"the measurement store {path} cannot be used: {text}; "
-        "check its permissions and the disk, choose another folder with COLLAGE_CACHE_DIR, or run "
-        "'collage store clear' if it is damaged"
     )

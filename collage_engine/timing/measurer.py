@@ -121,7 +121,7 @@ class Measurer:
     Attributes:
         opening: Which model the child opens; its hash also tells models apart in the store where a
             result holds for one model only.
-        store: Known costs, and where new ones are kept; None: neither.
+        store: Known costs, and where new ones are kept.
         env: The child's variables (see ``measuring_environment``).
         device: The machine in words, kept beside costs for readers.
         versions: Toolchain → library version, kept beside costs for readers.
@@ -135,7 +135,7 @@ class Measurer:
     """
 
     opening: OpenRequest
-    store: Store | None = None
+    store: Store
     env: Mapping[str, str] | None = None
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
@@ -162,12 +162,11 @@ class Measurer:
         """End the child."""
         self.worker.close()
 
-    def has_open(self, timeout_s: float | None, cancel: Flag | None) -> bool:
+    def has_open(self, timeout_s: float, cancel: Flag | None) -> bool:
         """Tell whether the child has the model open; it is started and given the model if need be.
 
         Args:
-            timeout_s: Seconds that this may take, whatever the number of attempts; None: as many as
-                one attempt may.
+            timeout_s: Seconds that this may take, whatever the number of attempts.
             cancel: Ends the child when it is set.
 
         Returns:
@@ -180,7 +179,7 @@ class Measurer:
         if self.worker.alive and self._opened == self.worker.generation:
             return True
         most_s = with_weights(WORK_S, self.weights_bytes)
-        deadline = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        deadline = time.monotonic() + timeout_s
         further_attempts = iter(range(1, FAULTS))
 
         def is_tried_again(fault: WorkerFault) -> bool:
@@ -211,7 +210,7 @@ class Measurer:
         self,
         groups: Sequence[CandidateGroup],
         *,
-        deadline: float | None = None,
+        deadline: float = math.inf,
         cancel: Flag | None = None,
         on_event: Callable[[Event], None] = lambda event: None,
         again: bool = False,
@@ -221,7 +220,7 @@ class Measurer:
 
         Args:
             groups: in the order in which they are measured.
-            deadline: a ``time.monotonic()``; None: no limit.
+            deadline: a ``time.monotonic()``.
             cancel: when set, measuring ends within a second and what was measured is kept.
             on_event: takes ``Measured`` and ``Progress``.
             again: measure what is in the store, too, and replace it.
@@ -240,7 +239,7 @@ class _MeasureCall:
 
     measurer: Measurer
     groups: Sequence[CandidateGroup]
-    deadline: float | None
+    deadline: float
     cancel: Flag | None
     tell: Callable[[Event], None]
     again: bool
@@ -273,9 +272,8 @@ class _MeasureCall:
         Raises:
             MeasureError: The model cannot be opened in the child, or the store cannot be used.
         """
-        store = self.measurer.store
         if not self.again:
-            stored = store.get_many(self.by_key, self.measurer.model_hash) if store else {}
+            stored = self.measurer.store.get_many(self.by_key, self.measurer.model_hash)
             for key, cost in stored.items():
                 self.outcome.costs[key] = cost
                 self.outcome.from_store += 1
@@ -291,7 +289,7 @@ class _MeasureCall:
                 wanted = self.unmeasured(group)
                 if not wanted:
                     continue
-                if self.out_of_time():
+                if time.monotonic() >= self.deadline:
                     break
                 if number >= self.compiled_groups:
                     self.compiled_groups = number + GROUPS_AHEAD
@@ -310,10 +308,6 @@ class _MeasureCall:
         """Return the candidates of a group without a cost, one for each measurement key."""
         costs = self.outcome.costs
         return list({c.key: c for c in group if c.key not in costs}.values())
-
-    def out_of_time(self) -> bool:
-        """Tell whether the deadline has passed."""
-        return self.deadline is not None and time.monotonic() >= self.deadline
 
     def group(self, candidates: list[Candidate]) -> None:
         """Measure one group, and again without the culprit each time the child ends early.
@@ -341,7 +335,7 @@ class _MeasureCall:
             reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
             if reason is not None:
                 self.leave_out(waiting.pop(key), reason)
-        if not waiting or self.out_of_time():
+        if not waiting or time.monotonic() >= self.deadline:
             return
         left_s = self.seconds_left()
         most_s = self.measurer.candidate_limit_s
@@ -364,8 +358,6 @@ class _MeasureCall:
 
     def seconds_left(self) -> float:
         """Return the seconds that the group in hand may take; infinite: no limit."""
-        if self.deadline is None:
-            return math.inf
         return max(0.0, self.deadline - time.monotonic()) + GRACE_S
 
     def take_out(self, fault: WorkerFault, waiting: dict[str, Candidate]) -> bool:
@@ -412,11 +404,10 @@ class _MeasureCall:
         # What could not be compared may be wrong on the numbers of another run, and the reverse.
         of_this_run = cost.usable and cost.max_rel_error is None
         of_this_run |= cost.wrong_numbers and self.measurer.own_inputs
-        store = self.measurer.store
-        if store is not None and not of_this_run:
+        if not of_this_run:
             name = candidate.instance.toolchain
             versions = self.measurer.versions
-            store.put(
+            self.measurer.store.put(
                 Measurement(
                     key=key,
                     cost=cost,
@@ -590,7 +581,7 @@ class Measuring:
     def measure_groups(
         self,
         groups: Sequence[CandidateGroup],
-        deadline: float | None,
+        deadline: float,
         again: bool = False,
         counts: CandidateCounts | None = None,
     ) -> MeasuringResult:
@@ -600,7 +591,7 @@ class Measuring:
 
         Args:
             groups: What is measured, in this order.
-            deadline: When to end, on the monotonic clock; None: when all are measured.
+            deadline: When to end, on the monotonic clock.
             again: Whether to measure also what the store has, and to replace it.
             counts: Of what was measured before, where these groups are a part of it.
 
@@ -622,11 +613,11 @@ class Measuring:
             counts=counts,
         )
 
-    def _opened(self, deadline: float | None) -> Measurer:
+    def _opened(self, deadline: float) -> Measurer:
         """Return the measurer; the model's true values are recorded for it if need be.
 
         Args:
-            deadline: When to end recording the values, on the monotonic clock; None: at no time.
+            deadline: When to end recording the values, on the monotonic clock.
 
         Raises:
             Cancelled: The user stopped it, or the deadline passed before the values were known.
@@ -654,9 +645,7 @@ class Measuring:
         )
         return self._measurer
 
-    def _until(self, deadline: float | None) -> Flag:
+    def _until(self, deadline: float) -> Flag:
         """Return what stops the work: the user, or the deadline."""
         cancelled = self.control.cancelled
-        if deadline is None:
-            return cancelled
         return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)
