@@ -39,7 +39,6 @@ from onnx import (
 
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_expand import loses_logarithm
-from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -65,7 +64,7 @@ def by_definition(model: ModelProto) -> ModelProto:
     """Return a model whose evaluation is what the standard says; itself where nothing changes.
 
     Args:
-        model: The model, which stays as it is.
+        model: The model, which stays as it is; its large weights are best in files.
     """
     if not is_affected(model):
         return model
@@ -107,28 +106,11 @@ def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
 
 
 def _types(model: ModelProto) -> Types:
-    """Return what is known of values without the large weights, which become inputs.
-
-    Values of small ones take part in the inference, since they may be sizes.
-    """
-    light = ModelProto(ir_version=model.ir_version)
-    light.opset_import.extend(model.opset_import)
-    light.graph.node.extend(model.graph.node)
-    light.graph.input.extend(model.graph.input)
-    light.graph.output.extend(model.graph.output)
-    light.graph.value_info.extend(model.graph.value_info)
-    inputs = {value.name for value in model.graph.input}
-    for tensor in model.graph.initializer:
-        if tensor.ByteSize() <= LEAST_BYTES and not is_mapped(tensor):
-            light.graph.initializer.append(tensor)
-        elif tensor.name not in inputs:
-            light.graph.input.append(
-                helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
-            )
+    """Return what is declared of values, and what ONNX infers of the others."""
     with contextlib.suppress(RuntimeError, ValueError, TypeError, shape_inference.InferenceError):
-        light = shape_inference.infer_shapes(light)  # else what is declared remains
+        model = shape_inference.infer_shapes(model)  # else what is declared remains
     types: Types = {}
-    graphs = [light.graph]
+    graphs = [model.graph]
     for graph in graphs:
         graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
         for value in (*graph.input, *graph.output, *graph.value_info):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import math
+import multiprocessing
 import os
 import signal
 import struct
@@ -21,9 +22,6 @@ import psutil
 
 from collage_engine.machine.device import allowed_processors, processor_quota
 
-WAIT_S = 0.005
-"""Seconds between two looks at whether a forked process has ended: little beside the 20 ms that a
-small kernel takes to compile."""
 STEP_S = 0.5
 """Seconds between two looks at the memory of a process tree; chosen: loading a placement of
 gigabytes takes seconds, and a look at a machine with 85 processes takes 2 ms of one processor."""
@@ -162,16 +160,20 @@ def on_all_processors(work: Callable[[int], None], count: int, limit_s: float = 
     if processes < 2 or _is_fork:
         return
     take, give = os.pipe()
-    children = [_forked(work, take, give) for _ in range(processes)]
+    context = multiprocessing.get_context("fork")
+    children = [
+        context.Process(target=_work_off, args=(work, take, give)) for _ in range(processes)
+    ]
+    for child in children:
+        child.start()
     os.close(take)
     with contextlib.suppress(BrokenPipeError), os.fdopen(give, "wb") as pipe:
         pipe.write(b"".join(struct.pack("<I", number) for number in range(count)))
     deadline = time.monotonic() + limit_s
     for child in children:
-        while os.waitpid(child, os.WNOHANG) == (0, 0):
-            if time.monotonic() >= deadline:
-                os.kill(child, signal.SIGKILL)
-            time.sleep(WAIT_S)
+        child.join(None if limit_s == math.inf else max(0.0, deadline - time.monotonic()))
+        child.kill()
+        child.join()
 
 
 def prctl(option: int, value: int | bytes) -> None:
@@ -179,17 +181,12 @@ def prctl(option: int, value: int | bytes) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _forked(work: Callable[[int], None], take: int, give: int) -> int:
-    """Return a process that does the pieces of work whose numbers it takes from a pipe."""
+def _work_off(work: Callable[[int], None], take: int, give: int) -> None:
+    """Do the pieces of work whose numbers a forked process takes from a pipe."""
     global _is_fork
-    child = os.fork()
-    if child == 0:
-        _is_fork = True
-        prctl(PR_SET_NAME, FORK_NAME.encode())
-        os.close(give)
-        with contextlib.suppress(BaseException):
-            while number := os.read(take, 4):
-                with contextlib.suppress(Exception):
-                    work(*struct.unpack("<I", number))
-        os._exit(0)
-    return child
+    _is_fork = True
+    prctl(PR_SET_NAME, FORK_NAME.encode())
+    os.close(give)
+    while number := os.read(take, 4):
+        with contextlib.suppress(Exception):
+            work(*struct.unpack("<I", number))

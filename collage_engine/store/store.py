@@ -7,7 +7,6 @@ so an engine that is killed loses none.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import io
 import json
 import logging
@@ -26,7 +25,7 @@ from collage_engine.records.candidate import Cost
 from collage_engine.records.event import SHOWN
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
-from collage_engine.store.keys import KeyContext
+from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.support.errors import MeasureError, displayable
 from collage_engine.support.files import LARGEST_TABLE, atomic_file, locked, read_file
 from collage_engine.support.time_limits import ANSWER_S
@@ -84,7 +83,7 @@ def now_text() -> str:
 _LOG = logging.getLogger(__name__)
 
 FILE_NAME = "measurements.db"
-TUNED = "tuned:"
+TUNED = "tuned"
 """How the names of constants begin that tuning keeps."""
 ADVICE = "check its permissions, or choose another folder with COLLAGE_CACHE_DIR"
 
@@ -408,19 +407,6 @@ def _fault(measurement: Measurement) -> str | None:
     return measurement.cost.fault
 
 
-def context_hash(context: KeyContext, toolchain: str) -> str:
-    """Return a hash of all that a record holds for: versions, sources, target and device."""
-    parts = (
-        toolchain,
-        context.versions.get(toolchain, ""),
-        context.sources.get(toolchain, ""),
-        context.tvm_version,
-        context.target,
-        context.fingerprint,
-    )
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
-
-
 class TuningRecords:
     """Records and task lists of one toolchain on this device, versions as they are.
 
@@ -429,7 +415,14 @@ class TuningRecords:
 
     def __init__(self, store: Store, context: KeyContext, toolchain: str) -> None:
         self._store = store
-        self._context = context_hash(context, toolchain)
+        self._facts = [
+            toolchain,
+            context.versions.get(toolchain, ""),
+            context.sources.get(toolchain, ""),
+            context.tvm_version,
+            context.target,
+            context.fingerprint,
+        ]
 
     def records(self, workloads: Iterable[str]) -> dict[str, TuneRecord]:
         """Return what is known of these workloads."""
@@ -453,7 +446,7 @@ class TuningRecords:
         self._store.put_constant(self._name("tasks", candidate_key), tasks)
 
     def _name(self, kind: str, of: str) -> str:
-        return TUNED + hashlib.sha256(f"{self._context}\0{kind}\0{of}".encode()).hexdigest()
+        return constant_name(TUNED, [*self._facts, kind, of])
 
     def _read(self, kind: str, of: Iterable[str], value_type: type[T]) -> dict[str, T]:
         by_name = {self._name(kind, each): each for each in of}

@@ -154,12 +154,8 @@ class ModelBench:
                 self._noise[nodes] = {}
                 return {}
             given = {f"v{index}": np.asarray(self.truth.value(index)) for index in inputs}
-            names = [output.name for output in written.graph.output]
             noise = rounding_noise(written, given, bound) or []
-            by_name = dict(zip(names, noise, strict=False))
-            self._noise[nodes] = {
-                index: by_name[f"v{index}"] for index in outputs if f"v{index}" in by_name
-            }
+            self._noise[nodes] = dict(zip(outputs, noise, strict=False))
         return self._noise[nodes]
 
 
