@@ -219,13 +219,13 @@ def against_kernels(architecture: str) -> str | None:
 
 
 def device_state(
-    toolchain: CppToolchain, against: Callable[[str], str | None] = lambda architecture: None
+    toolchain: CppToolchain, check: Callable[[], None] = lambda: None
 ) -> ToolchainState:
     """Return the state of a toolchain for NVIDIA devices: available where a device is.
 
     Args:
         toolchain: The toolchain.
-        against: Says why the library does not run on an architecture; None: it does.
+        check: Raises ``ToolchainError`` where the library does not load.
     """
     probe = cuda_probe()
     devices = probe.devices
@@ -234,9 +234,7 @@ def device_state(
         version = toolchain.version()
         source = toolchain.source()
         if devices:
-            reason = against(devices[0].architecture)
-            if reason is not None:
-                raise ToolchainError(reason)
+            check()
             builder.load(source)
         else:  # compiled when something is to be exported, not to say that it could be
             builder.find_compiler()

@@ -6,7 +6,7 @@ This file lies in an artifact as ``tensorrt_session.py`` and needs TensorRT only
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import tensorrt as trt
@@ -38,26 +38,6 @@ def _made(what: Any) -> Any:
     return what
 
 
-def _parser() -> tuple[Any, Any, Any]:
-    builder = _made(trt.Builder(_LOG))
-    # From TensorRT 11 on networks compute in the types of the model without being told so.
-    flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
-    network = builder.create_network(0 if flag is None else 1 << int(flag))
-    return builder, network, trt.OnnxParser(network, _LOG)
-
-
-@cache
-def _idle_parser() -> tuple[Any, Any, Any]:
-    """Return a parser that is only asked, with what it needs."""
-    return _parser()
-
-
-@cache
-def parses(onnx_type: str) -> bool:
-    """Tell whether the parser knows an operator."""
-    return bool(_idle_parser()[2].supports_operator(onnx_type))
-
-
 @lru_cache(maxsize=1)  # a candidate is measured in several copies, and building takes seconds
 def build_engine(model: bytes, tf32: bool) -> bytes:
     """Return the engine of an ONNX model; inputs, then outputs are called tensor0, tensor1, ….
@@ -69,7 +49,11 @@ def build_engine(model: bytes, tf32: bool) -> bytes:
     Raises:
         RuntimeError: TensorRT builds no engine, for the reason in the message.
     """
-    builder, network, parser = _parser()
+    builder = _made(trt.Builder(_LOG))
+    # From TensorRT 11 on networks compute in the types of the model without being told so.
+    flag = getattr(trt.NetworkDefinitionCreationFlag, "STRONGLY_TYPED", None)
+    network = builder.create_network(0 if flag is None else 1 << int(flag))
+    parser = trt.OnnxParser(network, _LOG)
     if not parser.parse(model):
         raise RuntimeError(f"TensorRT's parser: {parser.get_error(0).desc()}")
     tensors = [network.get_input(n) for n in range(network.num_inputs)]

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.machine.cuda import cuda_probe, generation
-from collage_engine.records.graph import OperatorNumber
-from collage_engine.records.operators import onnx_type
 from collage_engine.records.placement import Layer, Profile
 from collage_engine.records.precision import TF32
 from collage_engine.records.toolchain import (
@@ -26,8 +24,6 @@ from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxSessionT
 
 if TYPE_CHECKING:
     from onnx import ModelProto
-
-    from collage_engine.model.dataflow_graph import DataflowGraph
 
 LEAST = 10
 """The first release whose networks may be strongly typed, and which reads int64 as it is
@@ -66,33 +62,15 @@ class TensorrtToolchain(OnnxSessionToolchain):
 
     def probe(self) -> ToolchainState:
         """Implement ``Toolchain.probe``: without a device TensorRT builds nothing."""
-        state = device_state(self, self._reason_against)
+        state = device_state(self, lambda: self.check(""))
         return msgspec.structs.replace(state, builds=state.available)
 
-    def _reason_against(self, architecture: str) -> str | None:
-        """Return why engines cannot be built here for an architecture; None where they can."""
-        self.check("")
-        if generation(cuda_probe().devices[0].architecture) == generation(architecture):
-            return None
-        return "TensorRT builds an engine only on the device that runs it"
-
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        """Return its configurations; see ``Toolchain.instances``."""
+        """Return its configurations: it builds engines only on the device that runs them."""
+        devices = cuda_probe().devices
+        if devices and generation(devices[0].architecture) != generation(target.architecture):
+            return ()
         return on_device(self.name, target.architecture, TF32 if precision == TF32 else None)
-
-    def supports(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> str | None:
-        """Implement ``Toolchain.supports``."""
-        reason = super().supports(graph, index, instance)
-        if reason is None and cuda_probe().devices:
-            from collage_engine.toolchains.tensorrt.session import parses
-
-            title = onnx_type(graph.nodes[index].op)
-            reason = self._reason_against(instance.architecture)
-            if reason is None and not parses(title):
-                return f"TensorRT's parser knows no {title}"
-        return reason
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan of a function, and its engine."""
