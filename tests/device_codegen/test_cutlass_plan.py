@@ -60,6 +60,18 @@ def test_what_follows_a_convolution_is_its_epilogue(name: str) -> None:
     assert sum(s["op"] == "transpose" for s in plan["steps"]) == len(model.inputs) + 1
 
 
+def test_sizes_stand_in_the_order_of_the_runtimes_problem() -> None:
+    """Images, height, width, channels; filters and kernel; result; padding, strides, dilation."""
+    model = half(
+        "float16[2,8,9,7] x",
+        "y = Conv<pads=[1, 0, 1, 0], strides=[2, 1], dilations=[1, 2]>(x, w)",
+        w=(16, 8, 3, 2),
+    )
+    plan, _ = plan_of(DIALECT, model)
+    (step,) = (s for s in plan["steps"] if s["op"] == "conv")
+    assert step["sizes"] == [2, 9, 7, 8, 16, 3, 2, 5, 5, 1, 0, 2, 1, 1, 2]
+
+
 def convolution(channels: int, filters: int, groups: int = 1) -> ImportedModel:
     return half(
         f"float16[1,{channels},4,4] x",

@@ -91,7 +91,7 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
         "name": node.name or f"{node.op} {node.index}",
         "dtype": node.type.dtype,
         "epilogue": product.epilogue,
-        **sizes_of(node, graph.values[product.bindings["left"]].type.shape, filters.shape),
+        "sizes": sizes_of(node, graph.values[product.bindings["left"]].type.shape, filters.shape),
         "a": _image(places, product.bindings["left"], written),
         "b": places.constant(filters),
     }
@@ -144,36 +144,19 @@ def _transpose(
     }
 
 
-def sizes_of(node: Node, shape: tuple[int, ...], filters: tuple[int, ...]) -> dict[str, int]:
-    """Return the sizes of a convolution as JSON values for the runtime.
+def sizes_of(node: Node, shape: tuple[int, ...], filters: tuple[int, ...]) -> list[int]:
+    """Return the sizes of a convolution, in the order of the runtime's ``CollageProblem``.
 
     Args:
         node: The convolution.
         shape: The shape of its images.
         filters: The shape of its filters: filters, rows, columns, channels.
     """
-    n, h, w, c = stored_shape(shape, NHWC)
-    _, out_h, out_w, _ = stored_shape(tuple(node.type.shape), NHWC)
+    _, *size_out, _ = stored_shape(tuple(node.type.shape), NHWC)
     pad, _ = pads(node.attributes.get("padding", 0), 2)
     stride = per_axis(node.attributes.get("strides", 1), 2)
     dilation = per_axis(node.attributes.get("dilation", 1), 2)
-    return {
-        "images": n,
-        "height": h,
-        "width": w,
-        "channels": c,
-        "filters": filters[0],
-        "kernel_h": filters[1],
-        "kernel_w": filters[2],
-        "out_h": out_h,
-        "out_w": out_w,
-        "pad_h": pad[0],
-        "pad_w": pad[1],
-        "stride_h": stride[0],
-        "stride_w": stride[1],
-        "dilation_h": dilation[0],
-        "dilation_w": dilation[1],
-    }
+    return [*stored_shape(shape, NHWC), *filters[:3], *size_out, *pad, *stride, *dilation]
 
 
 DIALECT = Dialect(

@@ -13,7 +13,7 @@ extern "C" {
 #endif
 
 // D = activation(A * B + bias + C): A is the images, NHWC, B the filters [K,R,S,C], bias [K], C and D
-// images. bias and c may be null.
+// images. bias and c may be null. Plans give the sizes in the order of these members.
 typedef struct CollageProblem {
   int32_t images, height, width, channels;
   int32_t filters, kernel_h, kernel_w, out_h, out_w;

@@ -5,6 +5,8 @@
 // choice is serialised with the plan.
 #include <dlfcn.h>
 
+#include <cstddef>
+#include <cstring>
 #include <map>
 
 #include "collage_cuda.h"
@@ -86,17 +88,10 @@ class Transposition : public Step {
 
 CollageProblem ReadProblem(const json::Object& about) {
   CollageProblem problem{};
-  using Problem = CollageProblem;
-  static const std::pair<const char*, int32_t Problem::*> sizes[] = {
-      {"images", &Problem::images}, {"height", &Problem::height}, {"width", &Problem::width},
-      {"channels", &Problem::channels}, {"filters", &Problem::filters},
-      {"kernel_h", &Problem::kernel_h}, {"kernel_w", &Problem::kernel_w},
-      {"out_h", &Problem::out_h}, {"out_w", &Problem::out_w}, {"pad_h", &Problem::pad_h},
-      {"pad_w", &Problem::pad_w}, {"stride_h", &Problem::stride_h},
-      {"stride_w", &Problem::stride_w}, {"dilation_h", &Problem::dilation_h},
-      {"dilation_w", &Problem::dilation_w},
-  };
-  for (const auto& [key, field] : sizes) problem.*field = static_cast<int32_t>(Get<int64_t>(about, key));
+  const std::vector<int64_t> given = GetInts(about, "sizes");
+  const std::vector<int32_t> sizes(given.begin(), given.end());
+  // Its first members, up to the operands.
+  std::memcpy(&problem, sizes.data(), std::min(sizes.size() * sizeof(int32_t), offsetof(CollageProblem, a)));
   return problem;
 }
 
