@@ -94,20 +94,15 @@ def placement_graphml(graph: GraphRecord, placement: Placement | None) -> bytes:
     import networkx as nx
 
     view = networkx_graph(graph, placement)
-    plain: nx.DiGraph[str] = nx.DiGraph(
-        **{name: _plain(value) for name, value in view.graph.items()}
-    )
-    for index, attributes in view.nodes(data=True):
-        plain.add_node(f"n{index}", **_known(attributes))
-    for source, target, attributes in view.edges(data=True):
-        plain.add_edge(f"n{source}", f"n{target}", **_known(attributes))
+    nodes = (attributes for _, attributes in view.nodes(data=True))
+    edges = (attributes for *_, attributes in view.edges(data=True))
+    for attributes in (view.graph, *nodes, *edges):
+        for name in [name for name, value in attributes.items() if value is None]:
+            del attributes[name]
+        attributes.update({name: _plain(value) for name, value in attributes.items()})
     file = io.BytesIO()
-    nx.write_graphml_xml(plain, file)
+    nx.write_graphml_xml(nx.relabel_nodes(view, "n{}".format), file)
     return file.getvalue()
-
-
-def _known(attributes: dict[str, Any]) -> dict[str, Any]:
-    return {name: _plain(value) for name, value in attributes.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

@@ -243,24 +243,21 @@ LETTER = 6.0
 rounded up."""
 
 
-def labels_on_the_left(
-    tips: Sequence[tuple[float, float]], labels: Sequence[str]
-) -> frozenset[int]:
-    """Tell which labels stand on the left of their arrows, because the right side is taken.
+def labels_on_the_left(shown: Scene, arrows: Iterable[DrawnTransition]) -> frozenset[int]:
+    """Return the edges whose labels stand on the left, because the right side is taken.
 
-    Args:
-        tips: Where the arrows end.
-        labels: The text of each, which stands on the right of its arrow otherwise.
-
-    Returns:
-        Numbers of labels that would be written over that of an arrow further to the right.
+    There they would be written over the label of an arrow further to the right.
     """
     # Arrows end at the upper edges of boxes, which have one height in each row.
-    ends = sorted((round(y), x, at) for at, (x, y) in enumerate(tips))
+    ends = sorted(
+        (round(y), x, arrow.edge, LETTER * len(arrow.label))
+        for arrow in arrows
+        for x, y in shown.layout.routes[arrow.edge][-1:]
+    )
     return frozenset(
-        at
-        for (y, x, at), (next_y, next_x, _) in itertools.pairwise(ends)
-        if next_y == y and next_x - x < LETTER * len(labels[at])
+        edge
+        for (y, x, edge, width), (next_y, next_x, *_) in itertools.pairwise(ends)
+        if next_y == y and next_x - x < width
     )
 
 

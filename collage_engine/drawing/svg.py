@@ -103,10 +103,10 @@ def render(
     out.extend(_crossing(shown, arrow, ink) for arrow in drawn)
     for box, style in enumerate(styles):
         out.append(_box(shown, box, style, ink))
-    tips = [shown.layout.routes[arrow.edge][-1] for arrow in drawn]
-    left = labels_on_the_left(tips, [arrow.label for arrow in drawn])
-    for at, each in enumerate(drawn):
-        out.append(_crossing_label(each, tips[at], ink, on_the_left=at in left))
+    left = labels_on_the_left(shown, drawn)
+    for arrow in drawn:
+        tip = shown.layout.routes[arrow.edge][-1]
+        out.append(_crossing_label(arrow, tip, ink, on_the_left=arrow.edge in left))
     out.extend(_jumps(shown, ink))
     out.append("</g></svg>")
     return "\n".join(out)

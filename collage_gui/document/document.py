@@ -285,7 +285,7 @@ class Document(QObject):
         self.requests.drop_all()
         execution = self.execution
         self.costs.clear()
-        self.placement.clear()
+        self.placement.show(None)
         self.requests.handle = entry.document
         self.model = entry.model
         execution.settings = msgspec.structs.replace(execution.settings, shapes=entry.model.shapes)
@@ -385,12 +385,11 @@ class Document(QObject):
     def close(self) -> None:
         """Stop listening to the engine, drop awaited answers, and let it free the document."""
         self.client.notified.disconnect(self._notified)
-        self.questions.stop()
-        self.costs.stop()
         self.requests.drop_all()
         handles = {self.handle, *(entry.document for entry in self.shapes.entries)} - {""}
         for handle in sorted(handles) if self.handle else ():
             self.requests.send(protocol.DocumentClose(document=handle), failed=lambda reason: None)
+        self.requests.handle = ""  # nothing is asked any more
 
     # -- the engine's news -------------------------------------------------------------
 

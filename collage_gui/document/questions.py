@@ -56,10 +56,6 @@ class Questions(QObject):
         if self._selection.operators:
             self._timer.start()
 
-    def stop(self) -> None:
-        """Ask nothing any more: the document closes."""
-        self._timer.stop()
-
     def ask_inside(self, candidate: str) -> None:
         """Ask what is in a candidate."""
         self.inside = None
@@ -185,10 +181,6 @@ class CostTable(QObject):
         self._announce.stop()
         self._asked_for, self._ask_again = "", False
         self.candidates, self.by_candidate, self.prices = {}, {}, {}
-
-    def stop(self) -> None:
-        """Announces nothing any more, because the document closes."""
-        self._announce.stop()
 
     def take_prices(
         self,

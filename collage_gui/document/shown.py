@@ -107,14 +107,9 @@ class ShownPlacement(QObject):
             return ShownCover(run=self.shown.run)
         return ShownCover(candidates=tuple(p.candidate for p in self.shown.placement.partitions))
 
-    def show(self, shown: Shown) -> None:
-        """Show another placement."""
+    def show(self, shown: Shown | None) -> None:
+        """Show another placement, or none where another graph takes the place of its own."""
         self.shown = shown
-        self.changed.emit()
-
-    def clear(self) -> None:
-        """Show no placement: another graph takes the place of the one that had it."""
-        self.shown = None
         self.changed.emit()
 
     def partition_of(self, operator: int | None) -> Partition | None:

@@ -68,14 +68,13 @@ class Crossing:
         *,
         on_the_left: bool = False,
     ) -> Crossing:
-        """Return the shapes of a transition along a route; without a route there are none."""
+        """Return the shapes of a transition along a route."""
         points = [QPointF(*point) for point in route]
         lines = tuple(QLineF(a, b) for a, b in itertools.pairwise(points))
-        head = QPolygonF([QPointF(*p) for p in arrow_head(route, ARROW)] if lines else [])
+        head = QPolygonF([QPointF(*p) for p in arrow_head(route, ARROW)])
         bounds = QPolygonF(points).boundingRect().adjusted(-ARROW - 120, -ARROW, ARROW + 120, ARROW)
-        tip = points[-1] if points else QPointF()
         beside = QPointF(-ARROW if on_the_left else ARROW, -ALONG_GAP / 2)
-        return cls(transition, lines, head, bounds, tip + beside, on_the_left)
+        return cls(transition, lines, head, bounds, points[-1] + beside, on_the_left)
 
 
 class Picture:
@@ -147,13 +146,12 @@ class Picture:
         self.colour_of = np.fromiter((number[s.colour] for s in styles), int, len(styles))
         self._make_bands()
         routes = self.scene.layout.routes
-        tips = [routes[over.edge][-1] if routes[over.edge] else (0.0, 0.0) for over in transitions]
-        left = labels_on_the_left(tips, [over.label for over in transitions])
+        left = labels_on_the_left(self.scene, transitions)
         self.crossings = [
-            Crossing.of(each, routes[each.edge], on_the_left=at in left)
-            for at, each in enumerate(transitions)
+            Crossing.of(arrow, routes[arrow.edge], on_the_left=arrow.edge in left)
+            for arrow in transitions
+            if routes[arrow.edge]
         ]
-        self.crossings = [crossing for crossing in self.crossings if crossing.lines]
 
     def _make_bands(self) -> None:
         """Make partitions' tints by colour: grown boxes, bridges between them, thin routes."""

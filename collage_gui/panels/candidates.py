@@ -220,7 +220,7 @@ class CandidatesPanel(QWidget):
         else:
             self.model.refresh()
         if keep is not None:
-            self._show(keep)
+            self.table.show_rows(lambda row: row.id == keep)
         self._recost(refresh=False)
 
     def _recost(self, refresh: bool = True) -> None:
@@ -250,10 +250,3 @@ class CandidatesPanel(QWidget):
     def _picked(self) -> None:
         rows = self.table.chosen()
         self.document.selection.pick_candidate(rows[0].id if rows else None)
-
-    def _show(self, id_: str) -> None:
-        row = self.model.place_of(lambda r: r.id == id_)
-        if row is not None:
-            with QSignalBlocker(self.table.selectionModel()):
-                self.table.show_row(row)
-            self.table.viewport().update()

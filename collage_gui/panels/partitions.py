@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from PySide6.QtCore import QItemSelectionModel, QSignalBlocker, Qt
+from PySide6.QtCore import Qt
 from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
 
 from collage_engine.records.format import border_words
@@ -158,25 +158,12 @@ class PartitionsPanel(QWidget):
 
     def _show_selection(self) -> None:
         """Mark the partitions that the selection touches, without selecting in turn."""
-        selection = self.table.selectionModel()
         chosen = self.document.selection.operators
         owners = {n: row for row in self._rows.partitions for n in row.nodes}
         wanted = {owners[n].id for n in chosen if n in owners} if len(chosen) < 2000 else set()
         if wanted and {row.id for row in self.table.chosen()} == wanted:
             return
-        with QSignalBlocker(selection):
-            selection.clearSelection()
-            first = None
-            if wanted:
-                for place in range(self.model.rowCount()):
-                    index = self.model.index(place, 0)
-                    if self.model.row(index).id in wanted:
-                        flags = QItemSelectionModel.SelectionFlag
-                        selection.select(index, flags.Select | flags.Rows)
-                        first = first or index
-        if first is not None:
-            self.table.scrollTo(first)
-        self.table.viewport().update()
+        self.table.show_rows(lambda row: row.id in wanted)
 
 
 def _operators_tip(row: Partition) -> str:

@@ -44,26 +44,21 @@ class ShapesPage(QWidget):
         )
         self.model.bold = lambda line: line[0] == self._shown()
         self.table = Table(self.model, "shapesTable", "Shapes", theme)
-        self.table.selectionModel().currentRowChanged.connect(lambda *_: self._row_changed())
+        self.table.selectionModel().selectionChanged.connect(self._picked)
         self.hint = text_label(look="quiet")
         self.choose = action_button(actions["shapes"], name="chooseShapes")
         self.shared = text_label(look="quiet", name="shapesShared")
         top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
         lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, edge=1)
-        self._refreshing = False
         document.shapes.changed.connect(self.refresh)
 
     def refresh(self) -> None:
         """Show the shapes as they are now, with the one that is shown in the graph chosen."""
         shapes = self.document.shapes
         run = self.document.runs.shown_or_last()
-        self._refreshing = True
         self.model.set_rows(self._lines())
         shown = self._shown()
-        row = self.model.place_of(lambda line: line[0] == shown)
-        if row is not None:
-            self.table.show_row(row)
-        self._refreshing = False
+        self.table.show_rows(lambda line: line[0] == shown)
         if not shapes.several:
             hint = "This run was one of several; the others have graphs in sessions of their own."
         elif self.document.running:
@@ -89,15 +84,11 @@ class ShapesPage(QWidget):
         rows = run.shapes if run is not None else []
         return next((row.choice for row in rows if run is not None and row.run == run.id), None)
 
-    def _row_changed(self) -> None:
-        index = self.table.currentIndex()
-        if self._refreshing or not index.isValid():
-            return
-        choice, _ = self.model.row(index)
-        entries = self.document.shapes.entries
-        entry = next((each for each in entries if each.choice == choice), None)
-        if entry is not None:
-            self.document.shapes.show(entry)
+    def _picked(self) -> None:
+        choices = [choice for choice, _ in self.table.chosen()]
+        for entry in self.document.shapes.entries:
+            if choices[:1] == [entry.choice]:
+                self.document.shapes.show(entry)
 
 
 def _figure(name: str) -> Callable[[Line], float | None]:

@@ -18,6 +18,7 @@ from PySide6.QtCore import (
     QItemSelectionModel,
     QModelIndex,
     QPersistentModelIndex,
+    QSignalBlocker,
     Qt,
 )
 from PySide6.QtGui import (
@@ -180,13 +181,6 @@ class RowsModel(QAbstractTableModel):
     def row(self, index: Index) -> Any:
         """Return the row at an index."""
         return self.rows[self.order[index.row()]]
-
-    def place_of(self, wanted: Callable[[Any], bool]) -> int | None:
-        """Return the place at which the first wanted row is shown; None where none is."""
-        for row, at in enumerate(self.order):
-            if wanted(self.rows[at]):
-                return row
-        return None
 
     def _choose_units(self) -> None:
         """Time share one unit in a table, which the headers name."""
@@ -438,12 +432,18 @@ class Table(QTableView):
         rows = sorted(self.selectionModel().selectedRows(), key=QModelIndex.row)
         return [self.rows_model.row(index) for index in rows]
 
-    def show_row(self, row: int) -> None:
-        """Choose one row."""
-        # ``selectRow`` would add to the selection while the user holds Shift.
-        flags = QItemSelectionModel.SelectionFlag
-        index = self.rows_model.index(row, 0)
-        self.selectionModel().setCurrentIndex(index, flags.ClearAndSelect | flags.Rows)
+    def show_rows(self, is_shown: Callable[[Any], bool]) -> None:
+        """Choose the rows of what is selected elsewhere, without selecting it in turn."""
+        selection, flags = self.selectionModel(), QItemSelectionModel.SelectionFlag
+        indexes = [self.rows_model.index(row, 0) for row in range(self.rows_model.rowCount())]
+        indexes = [index for index in indexes if is_shown(self.rows_model.row(index))]
+        with QSignalBlocker(selection):
+            selection.clearSelection()
+            for index in indexes:
+                selection.select(index, flags.Select | flags.Rows)
+        if indexes:
+            self.scrollTo(indexes[0])
+        self.viewport().update()
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Leaves letters to the window, whose actions of one key they are."""

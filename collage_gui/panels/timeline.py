@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from PySide6.QtCore import QPointF, QSignalBlocker, Qt
+from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
 
@@ -248,9 +248,7 @@ class TimelinePanel(QWidget):
             self.bars.mark(selected=selected)
         chosen = {n for row in self.table.chosen() for n in row.layer.nodes}
         if chosen and not chosen & selected:
-            with QSignalBlocker(self.table.selectionModel()):
-                self.table.clearSelection()
-            self.table.viewport().update()
+            self.table.show_rows(lambda row: False)
 
 
 def _rival_id(row: Winnable) -> str | None:

@@ -32,7 +32,8 @@ def test_the_table_is_sorted_filtered_and_restricted_to_a_state(drive) -> None:
 def test_choosing_a_candidate_shows_its_nodes_in_the_graph(placed) -> None:
     d, page = placed
     d.question(page, [2])
-    place = page.panels.node.candidates.model.place_of(lambda r: len(r.nodes) > 1)
+    model = page.panels.node.candidates.model
+    place = next(row for row, at in enumerate(model.order) if len(model.rows[at].nodes) > 1)
     page.panels.node.candidates.table.selectRow(place)
     row = page.panels.node.candidates.model.rows[
         int(page.panels.node.candidates.model.order[place])

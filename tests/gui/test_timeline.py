@@ -120,7 +120,7 @@ def test_the_dearest_parts_stand_beside_it(profiled) -> None:
     rows = [panel.parts.row(panel.parts.index(n, 0)) for n in range(panel.parts.rowCount())]
     times = [row.us for row in rows]
     assert 1 < len(rows) <= 10 and times == sorted(times, reverse=True) and times[0] in (4.0, 6.0)
-    panel.table.show_row(0)
+    panel.table.selectRow(0)
     held = page.document.operators.whole_nodes(rows[0].layer.nodes)
     assert page.document.selection.operators == held
 
