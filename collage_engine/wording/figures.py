@@ -601,17 +601,9 @@ def load_text(states: Sequence[MachineState]) -> str:
     """Return what other programs used of the machine; empty where nothing was looked at."""
     if not states:
         return ""
-    said = []
-    if states[0].busy:
-        said.append(f"at the beginning: {states[0].busy}")
-    if len(states) > 1 and states[-1].busy:
-        said.append(f"at the end: {states[-1].busy}")
-    nothing = (
-        "no other load at the beginning and the end"
-        if len(states) > 1
-        else "no other load at the beginning"
-    )
-    return "; ".join(said) or nothing
+    ends = dict(zip(("beginning", "end"), (states[0], *states[1:][-1:]), strict=False))
+    said = [f"at the {end}: {state.busy}" for end, state in ends.items() if state.busy]
+    return "; ".join(said) or f"no other load at the {' and the '.join(ends)}"
 
 
 def busy_warnings(states: Sequence[MachineState]) -> list[str]:

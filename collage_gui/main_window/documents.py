@@ -334,27 +334,23 @@ class Documents(QObject):
         return {kind.Save: "save", kind.Discard: "discard"}.get(kind(box.exec()), "cancel")
 
     def _save_all(self, pages: list[DocumentWindow], then: Callable[[], None]) -> None:
-        """Save pages one after the other; a path that is not given keeps everything as it is."""
-        paths = []
+        """Save pages; a path that is not given keeps everything as it is."""
+        paths = {}
         for page in pages:
-            path = page.document.session_path or self._ask_session_path(page)
-            if not path:
+            paths[page] = page.document.session_path or self._ask_session_path(page)
+            if not paths[page]:
                 return
-            paths.append(path)
+        left = set(pages)
+
+        def saved(page: DocumentWindow) -> None:
+            left.discard(page)
+            if not left:
+                then()
+
         # The runs end only now: who dismisses the question for a path keeps them, too.
-        for page in pages:
+        for page, path in paths.items():
             page.document.execution.cancel()
-        self._save_each(list(zip(pages, paths, strict=True)), then)
-
-    def _save_each(
-        self, places: list[tuple[DocumentWindow, str]], then: Callable[[], None]
-    ) -> None:
-        if not places:
-            then()
-            return
-        (page, path), *rest = places
-
-        self._save_to(page, path, lambda: self._save_each(rest, then))
+            self._save_to(page, path, partial(saved, page))
 
     # -- titles ------------------------------------------------------------------------
 
