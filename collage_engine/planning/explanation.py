@@ -288,18 +288,13 @@ class _Explanation:
         won = next((base for base in run.baselines if base.name == run.winner), None)
         if won is None:  # the search's best placement
             return
-        best, took = run.best_found(), shown.measured_us
         name = contender_title(won.name, won.kind, self._toolchain)
-        text = f"{self._document.title(run)} exports the baseline {name}"
-        if best is not None and best.measured_us is not None and took is not None:
-            took_text, best_text = time_text(took), time_text(best.measured_us)
+        text, best = f"{self._document.title(run)} exports the baseline {name}", run.best_found()
+        if best is not None and best.measured_us is not None and shown.measured_us is not None:
+            took_text, best_text = time_text(shown.measured_us), time_text(best.measured_us)
+            text += f": end to end it took {took_text}, the search's best placement {best_text}"
             if "collage" in run.tied:
-                text += (
-                    ": end to end it is tied with the search's best placement "
-                    f"({took_text} and {best_text}), and it is simpler"
-                )
-            elif took <= best.measured_us:
-                text += f": end to end it took {took_text}, the search's best placement {best_text}"
+                text += "; they are tied, and the baseline is simpler"
         yield f"{text}."
 
     def _reasons(self, tied: Sequence[Alternative]) -> Iterator[str]:

@@ -151,36 +151,24 @@ def tolerance_warnings(tolerance: RunTolerance, outcomes: Sequence[ContenderResu
             f"and weights change in the last bit, and the given tolerance of {tolerance.value:g} "
             "is hardly more; what only computes in another order may be refused"
         )
+    bounds = tolerance.by_output or {"": tolerance.value}
+    name, bound = max(bounds.items(), key=lambda one: one[1])
     # To a reader of the numbers an error above that of half precision is no rounding.
-    large = {
-        name: bound
-        for name, bound in (tolerance.by_output or {"": tolerance.value}).items()
-        if bound > TOLERANCES["float16"]
-    }
-    if large and tolerance.source != "user":
-        name, bound = max(large.items(), key=lambda one: one[1])
+    if bound > TOLERANCES["float16"] and tolerance.source != "user":
         which = f"{name!r}" if name else "an output"
         amplified = name in tolerance.noise or (not name and tolerance.source == "rounding")
-        why = (
-            "the model amplifies rounding (--tolerance sets another bound)"
-            if amplified
-            else "as much is explained by roundings to the precision of its values"
-        )
+        why = "the model amplifies rounding" if amplified else "its values are rounded to so much"
         said.append(
-            f"errors of {which} up to {bound:.2g} of its largest value are taken for right: {why}"
+            f"errors of {which} up to {bound:.2g} of its largest value are taken for right: {why} "
+            "(--tolerance sets another bound)"
         )
     ran = [outcome for outcome in outcomes if outcome.max_rel_error is not None]
-    refused = [
-        result
-        for result in ran
-        if result.reason is not None
-        and (result.max_rel_error or 0.0)
-        > tolerance.value  # no --tolerance admits another one of whole numbers
-    ]
-    if refused and 2 * len(refused) >= len(ran):
-        errors = sorted(result.max_rel_error or 0.0 for result in refused)
+    # An error below the tolerance is one of whole numbers, which no --tolerance admits.
+    errors = sorted(one.max_rel_error or 0.0 for one in ran if one.reason is not None)
+    errors = [error for error in errors if error > tolerance.value]
+    if errors and 2 * len(errors) >= len(ran):
         said.append(
-            f"{len(refused)} of {len(ran)} contenders were refused because their outputs differ "
+            f"{len(errors)} of {len(ran)} contenders were refused because their outputs differ "
             f"from the reference's by {errors[0]:.1e} to {errors[-1]:.1e}, more than the tolerance "
             f"of {tolerance.value:g}; what is left may be much slower than they are (--tolerance "
             "admits more of floats, and never of whole numbers)"

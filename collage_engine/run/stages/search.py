@@ -81,22 +81,18 @@ def no_cover_error(
         if cost.state == "invalid"
     ]
     reasons = "; ".join(dict.fromkeys([*failures[:NAMED], *invalid[:NAMED]]))
-    if out_of_time and nodes and nodes <= not_wrong:
-        ran = f"no placement has run with right numbers ({reasons}), and " if reasons else ""
-        return InfeasibleError(
+    wrong, more = nodes - not_wrong, f" ({reasons})" if reasons else ""
+    text = f"no placement exists: {details['reason']}{more}"
+    if out_of_time and nodes and not wrong:
+        ran = f"no placement has run with right numbers{more}, and " if reasons else ""
+        text = (
             f"{ran}the budget was spent before every node had a measured candidate: give a larger "
-            "--budget; what was measured is kept",
-            details,
+            "--budget; what was measured is kept"
         )
-    wrong = nodes - not_wrong
-    if reasons and wrong and not details["pins"] and not details["constraints"]:
+    elif reasons and wrong and not details["pins"] and not details["constraints"]:
         names = ", ".join(f"'{name}'" for name in _onnx_names(inputs, wrong))
-        return InfeasibleError(
-            (f"no placement exists: no candidate of {names} runs with right numbers ({reasons})"),
-            details,
-        )
-    more = f" ({reasons})" if reasons else ""
-    return InfeasibleError(f"no placement exists: {details['reason']}{more}", details)
+        text = f"no placement exists: no candidate of {names} runs with right numbers{more}"
+    return InfeasibleError(text, details)
 
 
 def _onnx_names(inputs: SearchInputs, nodes: Set[int]) -> list[str]:
