@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto
 
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs
@@ -14,8 +13,6 @@ from collage_engine.model.importer import import_onnx
 from collage_engine.support.errors import ToolchainError
 from tests.support.plain_toolchain import PLAIN, register
 from tests.support.written import written
-
-FLOAT = TensorProto.FLOAT
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,4 @@
-"""Pictures of the desktop in several states: the README's, and what a designer looks at.
+"""Pictures of the desktop as the README shows it, in each theme.
 
 ``QT_QPA_PLATFORM=offscreen python -m tests.gui.pictures DIR [--real MODEL]``. With ``--real`` the
 true engine runs the model; otherwise it plays a recorded run.
@@ -40,44 +40,22 @@ class Story(Driver):
 
 
 def tell(folder: Path, theme: str, real: str | None) -> None:
-    """Run a model, ask about its dearest partition, pin, run again and compare."""
+    """Run a model and ask about its dearest partition."""
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["COLLAGE_EXPLORER_RECOVERY"] = scratch + "/recovery"
         story = Story(None, Path(scratch), Connection() if real else played("--slow", "0.05"))
         story.preferences.set("theme", theme)
         story.window.resize(*SIZE)
-        story.start()
-        story.shoot(folder / f"1-welcome-{theme}.png")
-        page = story.open(real or "resnet50.onnx")
+        page = story.start().open(real or "resnet50.onnx")
         document = page.document
         story.run(page)
-        story.shoot(folder / f"2-placed-{theme}.png")
         parts = document.placement.shown.placement.partitions
         dear = max(parts, key=lambda part: part.estimated_us or 0)
         document.selection.select(dear.nodes, dear.nodes[0])
         page.picture.zoom_to_selection()
         story.until(lambda: document.questions.explanation is not None)
         page.tabs.setCurrentWidget(page.panels.node)
-        story.shoot(folder / f"3-questioned-{theme}.png")
-        others = [n for n in ("tvm", "onnxruntime", "onednn") if n != dear.toolchain]
-        page.pins.pin_to(others[0])
-        story.until(lambda: document.pins.verdicts)
-        page.tabs.setCurrentWidget(page.panels.pins)
-        page.view.fit()
-        story.shoot(folder / f"4-pins-{theme}.png")
-        story.run(page)
-        page.tabs.setCurrentWidget(page.panels.runs)
-        page.split.open()
-        story.shoot(folder / f"5-compare-{theme}.png")
-        page.split.close()
-        page.picture.set_mode("cost")
-        page.show_settings()
-        story.shoot(folder / f"6-cost-{theme}.png")
-        page.settings_window.grab().save(str(folder / f"7-settings-{theme}.png"))
-        page.settings_window.close()
-        if not real:
-            story.open("large.onnx").picture.expand_all()
-            story.shoot(folder / f"8-large-{theme}.png")
+        story.shoot(folder / f"overview-{theme}.png")
         story.close()
 
 

@@ -224,6 +224,8 @@ def test_every_action_is_in_a_menu_and_with_its_keys_in_the_palette(opened) -> N
     assert "In the graph: Zoom to an area    Ctrl+drag" in [
         palette.list.item(row).text() for row in range(palette.list.count())
     ]
+    palette.text.setText("theme")
+    assert palette.list.count() >= 3, "choices are found by the title of their menu"
     palette.text.setText("fit")
     assert "Fit the graph" in palette.list.item(0).text()
     page.view.zoom(3.0)

@@ -10,7 +10,6 @@ from PySide6.QtWidgets import QApplication, QLineEdit, QMessageBox, QSpinBox
 
 from collage_engine.records.event import Progress, Stage
 from collage_gui.document_window.window import PANELS_KEY
-from collage_gui.main_window.action_set import CommandPalette
 from collage_gui.main_window.documents import closing_sentence
 from collage_gui.widgets import show_words
 from tests.gui.conftest import turn_wheel
@@ -64,10 +63,6 @@ def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
         assert page.strip.cancel.mapTo(d.window, QPoint(0, 0)) == cancel, "Cancel never moves"
     legend, below = page.view.legend, page.banner.mapTo(page, page.banner.rect().bottomLeft())
     assert legend.isVisible() and below.y() < legend.mapTo(page, QPoint(0, 0)).y()
-    for theme in ("dark", "contrast", "light"):
-        d.preferences.set("theme", theme)
-        d.qtbot.wait(10)
-        assert (d.window.width(), d.window.height()) == (1024, 700)
     execution.running = False
     execution.progress = None
     execution.running_changed.emit()
@@ -250,12 +245,3 @@ def test_the_log_goes_on_after_its_window_was_closed(opened) -> None:
     page.document.requests.logged.emit("info", "a later line")
     page.show_log()
     assert "a later line" in page.panels.log.toPlainText()
-
-
-def test_the_palette_finds_choices_by_the_title_of_their_menu(drive) -> None:
-    d = drive()
-    d.open()
-    palette = CommandPalette(d.window.action_set.by_id, d.window)
-    palette.text.setText("theme")
-    assert palette.list.count() >= 3
-    palette.deleteLater()

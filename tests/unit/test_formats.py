@@ -8,7 +8,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import msgspec
-import pytest
 
 from collage_engine.model.formats import (
     by_value,
@@ -28,7 +27,7 @@ from collage_engine.store.keys import KeyContext, KeyMaker
 from collage_engine.store.store import Store
 from collage_engine.timing.conversions import ConversionRequest
 from collage_engine.timing.transitions import ConstantsBench
-from tests.support.candidates import inputs_of, row
+from tests.support.candidates import row
 from tests.support.graphs import GraphBuilder, instance
 
 IMAGE = (1, 8, 6, 6)
@@ -124,22 +123,6 @@ def measured(graph, name: str, nodes: tuple[int, ...], us: float, nhwc: bool) ->
     record = make_candidate(graph, instance(name), nodes, rule="t", takes=takes, gives=gives)
     cost = Cost(state="measured", median_us=us, low_us=us, high_us=us, count=1)
     return row(record, cost)
-
-
-def test_the_cover_chooses_layouts_with_toolchains_and_converts_once_at_the_border():
-    graph, kind = small_net(), TensorType(IMAGE, "float32")
-    records = [measured(graph, "a", (k,), 10.0, False) for k in range(5)]
-    records += [measured(graph, "b", (k,), 4.0, True) for k in range(3)]
-    pairs = (PLAIN, NHWC), (NHWC, PLAIN)
-    constants = {conversion_constant(kind, *pair): 2.0 for pair in pairs} | {"launch": 0.5}
-    inputs = inputs_of(graph, records).with_constants(constants)
-    best = inputs.placement(inputs.search().covers[0])
-    assert [p.toolchain for p in best.partitions] == ["b", "b", "b", "a", "a"]
-    assert best.partitions[1].takes == {0: NHWC} and best.partitions[1].gives == {1: NHWC}
-    (once,) = best.conversions
-    assert (once.node, once.source, once.target, once.us) == (2, NHWC, PLAIN, 2.5)
-    # Three at 4, two at 10, five launches, one conversion with its own launch.
-    assert best.estimated_us == pytest.approx(12 + 20 + 2.5 + 2.5)
 
 
 WANTED = (TensorType((1, 8, 4, 4), "float32"), PLAIN, NHWC)

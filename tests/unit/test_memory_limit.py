@@ -24,14 +24,15 @@ from tests.support.scripted_workers import Script, cover
 MB = 10**6
 
 
-def confirmed(folder: Path, most: int, *barred: Contender) -> RaceResult:
-    """A large placement of 50 µs against a small one of 80, and others that may not win."""
+def confirmed(folder: Path, most: int) -> RaceResult:
+    """A large placement of 50 µs against a small one of 80, and two that may not win anyway."""
     script = Script()
     script.us["large"], script.us["small"] = 50.0, 80.0
     script.us["pinned"], script.us["licence"] = 20.0, 30.0
     script.peak_bytes.update(large=700 * MB, small=300 * MB, pinned=800 * MB, licence=900 * MB)
     contenders = [Contender(name=n, kind="collage", cover=cover(n)) for n in ("large", "small")]
-    contenders += barred
+    for name, why in (("pinned", "a pin"), ("licence", "beyond the limits: its licence")):
+        contenders.append(Contender(name=name, kind="greedy", cover=cover(name), barred=why))
     with Race(script.runner(folder, most_memory_bytes=most)) as race:
         race.enter(contenders)
         return race.finish()
@@ -46,22 +47,6 @@ def test_the_fastest_that_keeps_the_limit_wins_and_the_price_is_said(tmp_path: P
     (verdict,) = memory_verdict(RunSettings(max_memory_bytes=500 * MB), done)
     assert (verdict.state, verdict.price_us) == ("honoured", pytest.approx(30.0))
     assert "300 MB" in str(verdict.reason) and "30.0 µs" in str(verdict.reason)
-
-
-def test_who_may_not_win_anyway_is_no_part_of_the_price(tmp_path: Path) -> None:
-    """A baseline that breaks a pin, and one that breaks another limit, would be faster."""
-    others = (
-        Contender(name="pinned", kind="greedy", cover=cover("pinned"), barred="a pin"),
-        Contender(
-            name="licence",
-            kind="greedy",
-            cover=cover("licence"),
-            barred="beyond the limits: its licence",
-        ),
-    )
-    done = confirmed(tmp_path, 500 * MB, *others)
-    (verdict,) = memory_verdict(RunSettings(max_memory_bytes=500 * MB), done)
-    assert verdict.price_us == pytest.approx(30.0)
     licence = next(one for one in done.results if one.contender.name == "licence")
     assert licence.contender.barred == "beyond the limits: its licence"
 

@@ -157,22 +157,3 @@ def test_one_part_twice_is_one_node() -> None:
 def test_wrong_number_of_inputs_and_type() -> None:
     assert match(chain("abs"), op("abs", anything(), anything()), 0) is None
     assert match(chain("abs"), op("abs", anything(), dtypes=("int8",)), 0) is None
-
-
-def test_lists_and_further_results() -> None:
-    b = GraphBuilder()
-    x = b.parameter()
-    first, second = b.call("exp", x), b.call("abs", x)
-    joined = b.call("concat", first, second)
-    split = b.call("split", joined, results=2)
-    ends = [b.call("tanh", b.result(split, place)) for place in range(2)]
-    graph = b.build(*ends)
-    source = anything("source")
-    found = match(graph, op("concat", op("exp", source), op("abs", source)), joined)
-    assert found is not None and found.nodes == operator_set([first, second, joined])
-    part = op("exp", source, name="part")
-    assert match(graph, op("concat", part, part), joined) is None
-    assert match(graph, op("concat", anything()), joined) is None
-    # A pattern of an operator is one of its first result.
-    matches = [match(graph, op("tanh", op("split", anything())), end) for end in ends]
-    assert matches[0] is not None and matches[1] is None

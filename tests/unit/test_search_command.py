@@ -10,11 +10,9 @@ from pathlib import Path
 import pytest
 
 from collage_engine.cli.main import main
-from collage_engine.search.check import check_cover
 from collage_engine.search.problem_json import main_search, read_problem
 from collage_engine.support.files import resource
 from tests.support.json_schemas import assert_fits
-from tests.support.search_instances import random_problem
 
 EXAMPLE = resource("search/example.json").read_bytes()
 
@@ -41,6 +39,8 @@ def test_the_example_shows_every_part_of_a_problem() -> None:
     assert {c.state for c in problem.candidates} == {"measured", "unknown", "invalid"}
     answer = main_search(EXAMPLE)
     assert answer["optimal"] and answer["cover"]
+    assert_fits("search", "problem", json.loads(EXAMPLE))
+    assert_fits("search", "answer", answer)
 
 
 def test_a_problem_comes_from_a_pipe(
@@ -73,21 +73,6 @@ def test_the_schemas_are_those_in_the_resources(capsys: pytest.CaptureFixture[st
     shown = capsys.readouterr().out
     assert ended.value.code == 0
     assert resource("search/schema.json").read_text() == shown
-
-
-def test_problems_and_answers_fit_their_schemas() -> None:
-    feasible = 0
-    for seed in range(60):
-        data = random_problem(seed)
-        assert_fits("search", "problem", data)
-        answer = main_search(json.dumps(data), ranked=2)
-        assert_fits("search", "answer", answer)
-        if "cover" in answer:
-            feasible += 1
-            assert isinstance(check_cover(read_problem(json.dumps(data)), answer["cover"]), float)
-    assert 10 < feasible < 60
-    with pytest.raises(AssertionError):
-        assert_fits("search", "problem", {"nodes": 7})
 
 
 def test_wrong_usage_is_said(capsys: pytest.CaptureFixture[str]) -> None:

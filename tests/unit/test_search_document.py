@@ -251,22 +251,6 @@ def test_the_reason_of_a_pinned_node_is_the_pin():
     assert "relu2" not in told.words[0], "the pin is on the other node"
 
 
-def test_times_of_different_runs_are_compared_by_what_both_have_timed():
-    """A slow minute makes no placement of another minute better."""
-    opened, parts = a_mix_that_won()
-    alone, slow = opened.runs[0].baselines
-    twice = [msgspec.structs.replace(b, measured_us=2 * b.measured_us) for b in (alone, slow)]
-    opened.runs.append(run("r2", placement(parts["tvm"], measured_us=50.4), *twice))
-    found, _ = search_document(opened, RunSettings())
-    assert found.placement is opened.runs[0].placement
-    assert found.prices[parts["tvm"].id].us == pytest.approx(50.4 - 2 * 7.68)
-    fast = [msgspec.structs.replace(b, measured_us=b.measured_us / 8) for b in (alone, slow)]
-    opened.runs.append(run("r3", placement(parts["tvm"], measured_us=25.2 / 8), *fast))
-    found, _ = search_document(opened, RunSettings())
-    assert found.placement is opened.runs[0].placement, "25.2 / 8 is less than 7.68"
-    assert found.prices[parts["tvm"].id].us == pytest.approx((25.2 - 7.68) / 8)
-
-
 def test_a_node_in_words():
     graph = chain("nn.relu", "nn.relu", "nn.relu", "nn.relu")
 

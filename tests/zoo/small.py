@@ -92,18 +92,18 @@ def leftovers() -> ModelProto:
     return model
 
 
-def amplifies_rounding(offset: float = 4000.0) -> ModelProto:
+def amplifies_rounding() -> ModelProto:
     """Two outputs: coordinates up to 300, and scores that amplify rounding.
 
-    The scores are the normalised differences of numbers near ``offset``, of which float32 keeps the
-    smaller a part the larger the offset is.
+    The scores are the normalised differences of numbers near 4,000, of which float32 keeps a small
+    part.
     """
     net = Net("amplifies_rounding", seed=41)
     x = net.input("x", [8, 64])
     hidden = net.op("Relu", net.dense(x, 64, 64))
     sides = net.op("Sigmoid", net.dense(hidden, 64, 32))
     net.output(net.op("Mul", sides, net.const(np.float32(300)), name="boxes"))
-    far = net.op("Add", net.dense(hidden, 64, 64), net.const(np.full(64, offset, np.float32)))
+    far = net.op("Add", net.dense(hidden, 64, 64), net.const(np.full(64, 4000, np.float32)))
     mean = net.op("ReduceMean", far, axes=[1], keepdims=1)
     apart = net.op("Sub", far, mean)
     net.output(net.op("Mul", apart, net.const(np.float32(0.3)), name="scores"))
