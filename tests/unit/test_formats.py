@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import msgspec
-
 from collage_engine.model.formats import (
-    by_value,
     channels_last_border,
     image_values,
 )
@@ -81,19 +78,6 @@ def test_a_border_leaves_out_parameters_other_shapes_and_what_only_leaves_the_mo
     # Its user wants the second plain; the first is read inside the model too.
     assert channels_last_border(graph, operator_set((2,))) == ({1: NHWC}, {})
     assert channels_last_border(graph, operator_set((1,))) == ({0: NHWC}, {1: NHWC})
-
-
-def test_records_speak_of_producers_functions_of_values():
-    b = GraphBuilder(IMAGE)
-    parts = b.call("split", b.parameter("x", IMAGE), results=2, axis=1)
-    wide, narrow = b.nodes[parts].results
-    one_channel = msgspec.structs.replace(narrow, type=TensorType((1, 1, 6, 6), "float32"))
-    results = (wide, one_channel)
-    b.nodes[parts] = msgspec.structs.replace(b.nodes[parts], results=results)
-    graph = b.build(*(b.call("nn.relu", value.index) for value in results))
-    wide, narrow = graph.nodes[parts].outputs
-    assert by_value(graph, (wide, narrow), {0: NHWC}) == {wide: NHWC}
-    assert by_value(graph, (wide,), None) == {} == by_value(graph, graph.record.inputs, {0: NHWC})
 
 
 def all_of(name: str, formats: tuple[str, ...]) -> CandidateSource:

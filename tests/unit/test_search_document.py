@@ -157,18 +157,6 @@ def a_mix_that_won() -> tuple[Document, dict[str, CandidateRecord]]:
     return opened, parts
 
 
-def test_a_price_is_what_a_choice_costs_against_the_shown_placement():
-    opened, parts = a_mix_that_won()
-    found, search = search_document(opened, RunSettings())
-    assert found.prices[parts["first"].id].us == found.prices[parts["second"].id].us == 0.0
-    assert found.prices[parts["whole"].id].us == pytest.approx(32.7 - 7.68), "as it was measured"
-    assert found.prices[parts["tvm"].id].us == pytest.approx(25.2 - 7.68)
-    alone = placement(parts["tvm"], measured_us=25.2)
-    found, _ = search_document(opened, RunSettings(), search, alone)
-    assert found.prices[parts["tvm"].id].us == 0.0
-    assert found.prices[parts["first"].id].us == pytest.approx(7.68 - 25.2), "it would be faster"
-
-
 def test_a_pin_costs_the_difference_of_what_was_measured():
     opened, parts = a_mix_that_won()
     opened.pins = [Pin(kind="on", nodes=(1,), toolchain="openvino", text="relu2=openvino")]
@@ -313,19 +301,6 @@ def test_a_run_that_shares_nothing_with_the_shown_one_says_nothing_of_it():
     lines = {line.candidate: line for line in told.alternatives}
     assert lines[parts["tvm"].id].status == "slower"
     assert lines[parts["tvm"].id].whole_us == pytest.approx(25.2 - 7.68), "as in that run"
-
-
-def test_the_price_of_a_pin_is_measured_against_measured():
-    """A cover that is only expected to be better, and was never timed, is no base of a price."""
-    each = [candidate((0,), cost(3.0)), candidate((1,), cost(3.0))]
-    pinned, whole = candidate((0, 1), cost(41.0), "tvm"), candidate((0, 1), cost(27.0), "openvino")
-    opened = document(*each, pinned, whole)
-    opened.pins = [Pin(kind="on", nodes=(0,), toolchain="tvm", text="relu1=tvm")]
-    alone = Baseline(name="openvino", kind="whole-model", measured_us=27.1, candidates=(whole.id,))
-    shown = placement(pinned, measured_us=41.5)
-    opened.runs = [run("r1", shown, alone)]
-    found, _ = search_document(opened, RunSettings(), None, shown)
-    assert found.verdicts[0].price_us == pytest.approx(41.5 - 27.1)
 
 
 def test_a_tie_is_no_price_of_a_pin():

@@ -13,10 +13,9 @@ from collage_engine.records.graph import ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.records.settings import RunSettings
-from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
-from collage_engine.store.document import Document, PlacedShape
+from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session, save_session
 from collage_engine.support.errors import SessionError
 from tests.support.graphs import GraphBuilder
@@ -103,26 +102,3 @@ def test_runs_go_by_id_name_number_and_last():
     for name in ("0", "4", "run", "Run", "rd", "²"):
         assert document.run(name) is None, name
     assert [document.title(run) for run in document.runs] == ["Run 1", "3", "Run 3"]
-
-
-def of_two_shapes() -> Document:
-    """A document for batch 4 that was placed together with one for batch 1."""
-    first, second = a_document(), a_document()
-    second.shapes = [
-        PlacedShape(ShapeChoice(dims={"batch": 1}), first),
-        PlacedShape(ShapeChoice(dims={"batch": 4}), None),
-    ]
-    return second
-
-
-def test_what_another_process_adds_to_a_shape_is_kept(tmp_path):
-    path = tmp_path / "two.collage"
-    save_session(of_two_shapes(), path)
-    ours = load_session(path)
-    seen = {run.id for run in ours.runs_of_all_shapes}
-    theirs = load_session(path)
-    other = theirs.shapes[0].document
-    other.runs.append(msgspec.structs.replace(other.runs[-1], id="new"))
-    save_session(theirs, path)
-    saved = save_session(ours, path, seen)
-    assert [run.id for run in saved.shapes[0].document.runs][-1] == "new"
