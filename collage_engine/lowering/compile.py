@@ -17,7 +17,7 @@ from collage_engine.machine.processes import on_all_processors
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import LowersToTir, inside
+from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.runtime.weight_files import forget
 
 if TYPE_CHECKING:
@@ -139,19 +139,12 @@ class ExternalCompiled(Compiled):
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Call the module on these inputs; see ``Compiled``."""
         made = self._call(*self._bind(inputs), *self._outputs)
-        outputs = self._outputs
-        if self.function.returns:
-            outputs = [made] if len(self.function.outputs) == 1 else list(made)
-        return self._arrays(outputs)
+        return self._arrays(made if self.function.returns else self._outputs)
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time direct calls of the module on bound inputs; see ``Compiled``."""
         arguments = (*self._bind(inputs), *self._outputs)
         return timer_of(self.module, self.function.symbol, *arguments)
-
-    def inside(self) -> dict[str, Any]:
-        """Return what the toolchain says of its module."""
-        return inside(self.toolchain, self.module)
 
     def close(self) -> None:
         """Drop the module and its outputs, and the files of weights that only it needs."""
@@ -174,16 +167,16 @@ class NativeCompiled(Compiled):
         from collage_engine.lowering.executable import build_module
         from collage_engine.lowering.virtual_machine import use_threads
 
-        self.lowered: Any = None
+        self.module: Any = None
         use_threads(function.instance.threads)
         if library is not None and library.exists():
             executable = load_module(str(library))
             library.unlink()
         else:
             assert isinstance(toolchain, LowersToTir)
-            self.lowered = toolchain.lower(function)
+            self.module = toolchain.lower(function)
             try:
-                executable = build_module(self.lowered, "")
+                executable = build_module(self.module, "")
             except Exception as error:
                 raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
         self.vm = relax.VirtualMachine(executable, cpu())
@@ -191,8 +184,7 @@ class NativeCompiled(Compiled):
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run ``main`` in the virtual machine; see ``Compiled``."""
-        result = self._main(*self._bind(inputs))
-        return self._arrays([result] if len(self.function.outputs) == 1 else list(result))
+        return self._arrays(self._main(*self._bind(inputs)))
 
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Time a saved closure of ``main`` on bound inputs; see ``Compiled``."""
@@ -200,10 +192,6 @@ class NativeCompiled(Compiled):
         self.vm.save_function("main", "collage_timed", *self._bind(inputs), include_return=False)
         return timer_of(self.vm, "collage_timed")
 
-    def inside(self) -> dict[str, Any]:
-        """Return what the toolchain says of the lowered module."""
-        return inside(self.toolchain, self.lowered)
-
     def close(self) -> None:
         """Drop the virtual machine and what it runs."""
-        self._main = self.vm = self.lowered = None
+        self._main = self.vm = self.module = None

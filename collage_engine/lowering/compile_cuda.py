@@ -17,7 +17,7 @@ from collage_engine.lowering.tensors import Compiled, Timer, empty
 from collage_engine.machine.cuda_runtime import CudaRuntime, DeviceTimer
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import LowersToTir, inside
+from collage_engine.toolchains.capabilities import LowersToTir
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,9 +82,9 @@ class CudaCompiled(Compiled):
         ]
         bodies: list[Callable[..., Any]] = []
         for _ in range(copies):
-            module = self.toolchain.compile(self.function)
-            self._modules.append(module)
-            entry = module.get_function(self.function.symbol)
+            self.module = self.toolchain.compile(self.function)
+            self._modules.append(self.module)
+            entry = self.module.get_function(self.function.symbol)
 
             def body(*inputs: Any, entry: Any = entry) -> list[Any]:
                 entry(*inputs, *self._outputs)
@@ -99,21 +99,13 @@ class CudaCompiled(Compiled):
         from collage_engine.lowering.executable import build_module
 
         assert isinstance(self.toolchain, LowersToTir)
-        lowered = self.toolchain.lower(self.function)
-        self._modules.append(lowered)
-        executable = build_module(lowered, self.function.instance.architecture)
+        self.module = self.toolchain.lower(self.function)
+        executable = build_module(self.module, self.function.instance.architecture)
         bodies: list[Callable[..., Any]] = []
         for _ in range(copies):
             vm = relax.VirtualMachine(executable, self.device)
             self._modules.append(vm)
-            main = vm["main"]
-            single = len(self.function.outputs) == 1
-
-            def body(*inputs: Any, main: Any = main, single: bool = single) -> list[Any]:
-                result = main(*inputs)
-                return [result] if single else list(result)
-
-            bodies.append(body)
+            bodies.append(vm["main"])
         return bodies
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -139,7 +131,7 @@ class CudaCompiled(Compiled):
 
     def inside(self) -> dict[str, Any]:
         """Return what the toolchain says of its module, and whether it was timed as a graph."""
-        details = dict(inside(self.toolchain, self._modules[0]))
+        details = super().inside()
         if self._timer is not None:
             details["cuda_graph"] = self._timer.captured > 0
             if self._timer.refused:
@@ -151,4 +143,4 @@ class CudaCompiled(Compiled):
         if self._timer is not None:
             self._timer.close()
             self._timer = None
-        self._bodies, self._modules, self._outputs = [], [], []
+        self._bodies, self._modules, self._outputs, self.module = [], [], [], None

@@ -13,6 +13,7 @@ from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.capabilities import inside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -82,6 +83,8 @@ class Compiled(ABC):
     def __init__(self, function: Function, toolchain: Toolchain) -> None:
         self.function = function
         self.toolchain = toolchain
+        self.module: Any = None
+        """What the toolchain made of the function, a runtime module or TIR, while it is known."""
 
     def _bind(self, inputs: Sequence[np.ndarray], device: Any = None) -> list[Any]:
         """Return TVM tensors of the inputs, on a device or in the processor's memory.
@@ -97,8 +100,10 @@ class Compiled(ABC):
         kinds = map(self.function.input_type, wanted)
         return [from_numpy(*each, device) for each in zip(inputs, kinds, strict=True)]
 
-    def _arrays(self, outputs: Sequence[Any]) -> list[np.ndarray]:
-        """Return copies of the outputs as arrays."""
+    def _arrays(self, result: Any) -> list[np.ndarray]:
+        """Return copies of the outputs, one tensor or several, as arrays."""
+        is_single = len(self.function.outputs) == 1 and not isinstance(result, list)
+        outputs = [result] if is_single else list(result)
         kinds = map(self.function.output_type, self.function.outputs)
         return [to_numpy(*each) for each in zip(outputs, kinds, strict=True)]
 
@@ -117,9 +122,9 @@ class Compiled(ABC):
     def timer(self, inputs: Sequence[np.ndarray]) -> Timer:
         """Bind inputs; return what makes ``n`` calls in a row and returns their total seconds."""
 
-    @abstractmethod
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain says of the compiled module."""
+        """Return what the toolchain says of what it made."""
+        return dict(inside(self.toolchain, self.module))
 
     @abstractmethod
     def close(self) -> None:

@@ -33,7 +33,7 @@ from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.support.errors import CollageError, MeasureError, fault_reason
+from collage_engine.support.errors import MeasureError
 from collage_engine.timing.protocol import (
     NOTHING_DROPPED,
     ProtocolSettings,
@@ -127,29 +127,17 @@ class TransitionRequest:
     """Seconds that one step may take: compiling a chain, or a sample of its time."""
 
 
-@dataclass(frozen=True)
-class LeftOut:
-    """A message of the child: a toolchain is left out, for this reason."""
-
-    toolchain: str
-    reason: str
-
-
-def run_job(
-    request: TransitionRequest, send: Callable[[object], None] = lambda message: None
-) -> dict[str, float]:
+def run_job(request: TransitionRequest) -> dict[str, float]:
     """Measure in this process, which imports TVM and the toolchains.
 
     Args:
         request: The toolchain instances.
-        send: Takes toolchains that are left out (``LeftOut``).
 
     Returns:
         Microseconds by name; see ``timing.chain_bench``.
     """
-    bench = ChainBench(request, send)
     names = [instance.toolchain for instance in request.instances]
-    with bench:
+    with ChainBench(request) as bench:
         return measure_constants(names, bench.time_alone, bench.time_chains)
 
 
@@ -172,13 +160,10 @@ def chain_model(length: int) -> ModelProto:
 class ChainBench:
     """Builds and times chains over models that are imported once."""
 
-    def __init__(
-        self, request: TransitionRequest, send: Callable[[object], None] = lambda message: None
-    ) -> None:
+    def __init__(self, request: TransitionRequest) -> None:
         from collage_engine.model.importer import import_onnx
 
         self.request = request
-        self.send = send
         self.instances = {i.toolchain: i for i in request.instances}
         self.models = {n: import_onnx(chain_model(n)) for n in (SHORT, LONG)}
         for length, model in self.models.items():
@@ -213,21 +198,12 @@ class ChainBench:
             with OWN_RISK.during(name, limit_s=self.request.step_s):
                 timer = self.open.enter_context(compile_function(function)).timer([self.input])
                 us = self._time({(name,): timer})[0]
-        except CollageError:
-            return None
-        except (Exception, SystemExit) as error:
-            self._leave_out(name, f"failed: {fault_reason(error)}")
+        except (Exception, SystemExit):
             return None
         if us > SLOWEST_US:
-            self._leave_out(name, f"took {us / 1000:.0f} ms for a call of some microseconds")
             return None
         self.alone[name] = timer
         return us
-
-    def _leave_out(self, name: str, reason: str) -> None:
-        """Measure nothing more of a toolchain, and tell the parent why."""
-        self.instances.pop(name)
-        self.send(LeftOut(name, reason))
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.

@@ -35,7 +35,7 @@ from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
 from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
-from collage_engine.timing.chain_bench import LeftOut, TransitionRequest
+from collage_engine.timing.chain_bench import TransitionRequest
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.conversions import Conversion, ConversionRequest
 from collage_engine.timing.protocol import NOTHING_DROPPED
@@ -59,11 +59,6 @@ class _Measured:
     lasting: bool = True
     """Whether another run would find the same; a toolchain that gave no answer in time may give one
     there, and one whose children were killed from outside may run."""
-
-    def hear(self, message: object) -> None:
-        """Take a message of the child."""
-        if isinstance(message, LeftOut):
-            self.left_out[message.toolchain] = message.reason
 
     def leave_out(self, fault: WorkerFault) -> bool:
         """Leave out the toolchain that was at risk in a child that ended; tell whether one was."""
@@ -220,7 +215,7 @@ class ConstantsBench:
             if not left:
                 return {}
             request, left_s = TransitionRequest(left, step_s=step_s), deadline - time.monotonic()
-            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel, culprits.hear)
+            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel)
             return us
 
         with Worker(job, env=self.env, name="collage-transitions") as child:

@@ -17,7 +17,7 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
 from collage_engine.timing import transitions
-from collage_engine.timing.chain_bench import ChainBench, LeftOut, TransitionRequest, run_job
+from collage_engine.timing.chain_bench import ChainBench, TransitionRequest, run_job
 from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.timing.transitions import ConstantsBench
 from tests.support.measure_real_targets import Picky
@@ -74,10 +74,10 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
             assert "transition costs could not be measured: SystemExit: 3" in told[0]
 
 
-WAYS = ("exit", "hang", "slow")
+WAYS = ("exit", "hang")
 
 
-def misbehave(request: TransitionRequest, send) -> dict[str, float]:
+def misbehave(request: TransitionRequest) -> dict[str, float]:
     """Runs in the child: the toolchain named after a way to misbehave does so when it is alone."""
     names = [instance.toolchain for instance in request.instances]
     for first, last in itertools.product(names, names):
@@ -88,8 +88,6 @@ def misbehave(request: TransitionRequest, send) -> dict[str, float]:
             os._exit(0)
         if first == last == "hang":
             time.sleep(600)
-        if first == last == "slow":
-            send(LeftOut("slow", "took 300 ms for a call of some microseconds"))
         if (first, last) == ("badly", "together"):
             os.abort()
         OWN_RISK.clear()

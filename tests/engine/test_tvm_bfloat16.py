@@ -165,7 +165,7 @@ def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
 def kernels_of(model: Any, instance: Any) -> str:
     net = imported(model)
     with compile_function(whole(net, instance)) as compiled:
-        return str(compiled.lowered.script())  # type: ignore[attr-defined]
+        return str(compiled.module.script())  # type: ignore[attr-defined]
 
 
 def test_what_does_not_fit_the_cache_is_held_in_bfloat16() -> None:
