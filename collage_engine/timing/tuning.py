@@ -23,7 +23,7 @@ import msgspec
 
 from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.kernels.choices import TUNED
+from collage_engine.kernels.choices import TUNED, read_table, write_table
 from collage_engine.machine.faults import FAULTS
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.machine.worker import Worker, WorkerError
@@ -41,7 +41,7 @@ from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.measurer import Measuring, group_candidates
 from collage_engine.timing.tuning_job import JOB, ListTasks, Tune
-from collage_engine.toolchains.capabilities import Tunes, tuner_of
+from collage_engine.toolchains.capabilities import Tunes
 from collage_engine.toolchains.registry import get
 
 SHORTEST_S, LONGEST_S = 2.0, 15.0
@@ -310,7 +310,7 @@ class Tuning:
         table = choices_of(self._known)
         if not table:
             return False
-        digest = tuner_of(get(self.toolchain)).keep(table)
+        digest = write_table(table)
         instance, inputs = tuned_instance(self.instance, digest), self.inputs
         made = {c.id: c for plain in chosen if (c := self._tuned(plain, instance, table))}
         new = [
@@ -371,12 +371,8 @@ def _compared(record: TuneRecord | None) -> int:
 def tables_of(placement: Placement | None) -> dict[str, dict[str, Any]]:
     """Return the tuned tables of a placement's partitions, by their hash."""
     parts = placement.partitions if placement is not None else ()
-    tables: dict[str, dict[str, Any]] = {}
-    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
-        toolchain = get(name)
-        if isinstance(toolchain, Tunes):
-            tables[digest] = toolchain.tuner().kept(digest)
-    return tables
+    digests = dict.fromkeys(part.tuning for part in parts if part.tuning)
+    return {digest: dict(read_table(digest)) for digest in digests}
 
 
 def put_tables_back(run: Run) -> None:
@@ -386,11 +382,9 @@ def put_tables_back(run: Run) -> None:
         ToolchainError: A table is not what its hash says: the session was changed.
     """
     parts = run.placement.partitions if run.placement is not None else ()
-    for name, digest in dict.fromkeys((p.toolchain, p.tuning) for p in parts if p.tuning):
-        toolchain, table = get(name), run.tables.get(digest)
-        if table is None or not isinstance(toolchain, Tunes):
-            continue
-        if toolchain.tuner().keep(table) != digest:
+    for digest in dict.fromkeys(part.tuning for part in parts if part.tuning):
+        table = run.tables.get(digest)
+        if table is not None and write_table(table) != digest:
             raise ToolchainError(
                 f"the tuned kernels {digest} of run {run.id} were changed in the session: "
                 "place the model again"

@@ -48,4 +48,4 @@ def work(request: ListTasks | Tune, send: Callable[[TuneRecord], None]) -> Any:
     function = function_of(
         model, chosen.instance, chosen.nodes, "tuned", False, chosen.takes, chosen.gives
     )
-    return tuner_of(get(chosen.instance.toolchain)).tasks(function)
+    return tuner_of(get(chosen.instance.toolchain)).tuning_tasks(function)

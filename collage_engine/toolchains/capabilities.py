@@ -178,10 +178,14 @@ class ConvertsFormats(Protocol):
         ...
 
 
-class Tuner(Protocol):
-    """A tuner searches for better kernels of a toolchain; it is called in a child process."""
+@runtime_checkable
+class Tunes(Protocol):
+    """The capability to search for better kernels, which is asked in a child process.
 
-    def tasks(self, function: Function) -> list[TuneTask]:
+    What is found stands in tables (``kernels.choices``), which instances name by their hash.
+    """
+
+    def tuning_tasks(self, function: Function) -> list[TuneTask]:
         """Return the kernels of a candidate that can be tuned."""
         ...
 
@@ -196,7 +200,7 @@ class Tuner(Protocol):
         """Search for better kernels for at most ``seconds``, from what is known on.
 
         Args:
-            task: The kernel that is tuned, one of ``tasks``.
+            task: The kernel that is tuned, one of ``tuning_tasks``.
             instance: The instance whose kernel it is.
             earlier: What earlier searches found; None where there were none.
             seconds: How long the search may take.
@@ -206,27 +210,6 @@ class Tuner(Protocol):
         Returns:
             The record of the best that was found.
         """
-        ...
-
-    def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
-        """Write a table of choices where instances find it, and return the hash that names it."""
-        ...
-
-    def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Return the table of choices that a hash names.
-
-        Raises:
-            ToolchainError: The table is gone.
-        """
-        ...
-
-
-@runtime_checkable
-class Tunes(Protocol):
-    """The capability to have the toolchain's kernels tuned."""
-
-    def tuner(self) -> Tuner:
-        """Return the tuner that searches for better kernels."""
         ...
 
 
@@ -354,15 +337,15 @@ def inside(toolchain: Toolchain, module: Any) -> dict[str, Any]:
     return toolchain.inside(module) if isinstance(toolchain, Inspectable) else {}
 
 
-def tuner_of(toolchain: Toolchain) -> Tuner:
-    """Return the toolchain's tuner.
+def tuner_of(toolchain: Toolchain) -> Tunes:
+    """Return the toolchain as what tunes its kernels.
 
     Raises:
-        ToolchainError: It has none.
+        ToolchainError: It has nothing to tune.
     """
     if not isinstance(toolchain, Tunes):
         raise ToolchainError(f"{toolchain.name} has nothing to tune")
-    return toolchain.tuner()
+    return toolchain
 
 
 def swallows_nan(

@@ -22,10 +22,10 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.tvm.tuner import TvmTuning
 
 if TYPE_CHECKING:
     from collage_engine.records.graph import TensorType
-    from collage_engine.toolchains.tvm.tuner import TvmTuner
 
 SUPPORTED = names_where(kernel=True)
 """Relax operators that TVM makes kernels of."""
@@ -61,7 +61,7 @@ SWALLOWING_ON_DEVICE = frozenset(
 """Operators of which CUDA makes ``fmaxf`` and ``fminf``, which give the number where one is NaN."""
 
 
-class TvmToolchain(Toolchain):
+class TvmToolchain(TvmTuning, Toolchain):
     """Relax functions lowered to kernels that this toolchain's own schedules write."""
 
     about = ToolchainAbout(
@@ -197,12 +197,6 @@ class TvmToolchain(Toolchain):
         from collage_engine.toolchains.tvm.lowering import conversion
 
         return conversion(kind, source, target, threads).function
-
-    def tuner(self) -> TvmTuner:
-        """Implement ``capabilities.Tunes``."""
-        from collage_engine.toolchains.tvm.tuner import TvmTuner
-
-        return TvmTuner()
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Implement ``capabilities.Inspectable``.

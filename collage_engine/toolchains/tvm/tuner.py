@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.kernels.choices import Choices, read_table, using, write_table
+from collage_engine.kernels.choices import Choices, using
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
@@ -18,10 +18,10 @@ from collage_engine.toolchains.base import Function
 _log = logging.getLogger(__name__)
 
 
-class TvmTuner:
-    """Called in a child process; the pipeline's own process never imports TVM for it."""
+class TvmTuning:
+    """Implements ``capabilities.Tunes``; the process that asks the children imports no TVM."""
 
-    def tasks(self, function: Function) -> list[TuneTask]:
+    def tuning_tasks(self, function: Function) -> list[TuneTask]:
         """Return what can be tuned of a candidate.
 
         Raises:
@@ -37,18 +37,6 @@ class TvmTuner:
         except Exception as error:
             raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
         return _plan_tasks(choices)
-
-    def keep(self, table: Mapping[str, Mapping[str, Any]]) -> str:
-        """Write a table of choices where instances find it; the hash that names it."""
-        return write_table(table)
-
-    def kept(self, digest: str) -> dict[str, dict[str, Any]]:
-        """Return the table of choices that a hash names.
-
-        Raises:
-            ToolchainError: The table is gone.
-        """
-        return {workload: dict(choice) for workload, choice in read_table(digest).items()}
 
     def tune(
         self,
