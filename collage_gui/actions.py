@@ -496,7 +496,7 @@ def run_settings(page: DocumentWindow) -> None:
 
 @run_menu.on_page("Choose shapes…", "Ctrl+Shift+D")
 def shapes(page: DocumentWindow) -> None:
-    """A run places the one that is shown."""
+    """A run places all of them."""
     page.shapes.choose()
 
 
@@ -509,13 +509,13 @@ def confirm_quickly(page: DocumentWindow) -> None:
 @run_menu.on_page("Stop and keep", "Ctrl+Shift+.", needs="stoppable")
 def stop_and_keep(page: DocumentWindow) -> None:
     """Confirms the best so far quickly."""
-    page.document.execution.stop_and_keep()
+    page.runs.stop_and_keep()
 
 
 @run_menu.on_page("Cancel", "Ctrl+.", needs="running")
 def cancel(page: DocumentWindow) -> None:
     """What was measured is kept."""
-    page.document.execution.cancel()
+    page.runs.cancel()
 
 
 run_menu.separate()

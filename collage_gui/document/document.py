@@ -82,7 +82,7 @@ class Document(QObject):
         self.execution = Execution(
             self.requests, self.costs, self.pins, self.placement, self.runs, parent=self
         )
-        self.shapes = Shapes(self.requests, self.execution, self._switch, self)
+        self.shapes = Shapes(self.requests, self.execution, self.switch, self)
         self.comparison = ReferenceComparison(lambda: self.graph, self.runs, self.placement, self)
         self.questions = Questions(self.requests, self.selection, self.costs, self.placement, self)
         self.requests.failed.connect(self.failed)
@@ -249,13 +249,25 @@ class Document(QObject):
 
     # -- several shapes ----------------------------------------------------------------
 
-    def open_shapes(self, choices: tuple[ShapeChoice, ...]) -> None:
-        """Open the model for several shapes; runs of shapes that were open before are kept."""
+    def open_shapes(
+        self, choices: tuple[ShapeChoice, ...], then: Callable[[], None] = lambda: None
+    ) -> None:
+        """Open the model for several shapes; runs of shapes that were open before are kept.
+
+        Args:
+            choices: The shapes.
+            then: Called when the engine has opened them.
+        """
+
+        def arrived(answer: protocol.ShapesAnswer) -> None:
+            self._shapes_arrived(answer)
+            then()
+
         model = None if self.handle else self._model_file()
         if not self.handle and model is None:
             return
         params = protocol.ShapesOpen(model=model, document=self.handle, choices=choices)
-        self.requests.send(params, self._shapes_arrived, topic="open")
+        self.requests.send(params, arrived, topic="open")
 
     def _shapes_arrived(self, answer: protocol.ShapesAnswer) -> None:
         was_open = self.is_open
@@ -263,10 +275,10 @@ class Document(QObject):
         if was_open:
             self.mark_unsaved()
         if self.shapes.shown is None:
-            self._switch(answer.entries[0], lambda: None, keep_pins=True)
+            self.switch(answer.entries[0], lambda: None, keep_pins=True)
         self.title_changed.emit()
 
-    def _switch(
+    def switch(
         self, entry: protocol.ShapeEntry, then: Callable[[], None], keep_pins: bool = False
     ) -> None:
         """Show the document of another shape.

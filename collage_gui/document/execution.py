@@ -34,7 +34,7 @@ class Execution(QObject):
     settings_restored = Signal()
     """``settings`` are those of an opened session's newest run."""
     finished = Signal(str, str)
-    """A run ended: its state (finished, failed or cancelled) and the reason."""
+    """A run ended: its state (finished, failed, cancelled or lost) and the reason."""
     searched = Signal(str)
     """A search ended; the sentence says why no placement satisfies the demands, if none does."""
     measured = Signal()
@@ -177,6 +177,7 @@ class Execution(QObject):
             self._runs.end_provisional()
             self.running_changed.emit()
             self.progress_changed.emit()
+        self.finished.emit("lost", "")
 
     def restore_settings(self, run: Run) -> None:
         """Take the settings of a run for the next one.

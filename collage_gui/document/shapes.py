@@ -79,6 +79,6 @@ class Shapes(QObject):
 
     def _refresh(self) -> None:
         """Ask for the table of shapes, where there is one: a run has ended."""
-        if self.entries:
+        if self.entries and self._requests.handle:
             params = protocol.ShapesList(document=self._requests.handle)
             self._requests.send(params, lambda answer: self.take(answer.entries), topic="shapes")

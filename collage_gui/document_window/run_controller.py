@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import msgspec
+from PySide6.QtCore import QObject, Signal
 
+from collage_engine.records.shapes import STOPPED_BUDGET_S
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import SHORTEST_RUN_S
 from collage_engine.wording.amounts import as_sentence, duration_text
@@ -33,6 +37,44 @@ QUICK_S = 2 * SHORTEST_RUN_S
 for the placement on trial, and as many for the one that it is compared with."""
 
 
+class RunQueue(QObject):
+    """Has one run after the other begin: of several documents, or of the shapes of one."""
+
+    changed = Signal()
+
+    def __init__(self, parent: QObject | None = None) -> None:
+        super().__init__(parent)
+        self._waiting: list[tuple[Document, Callable[[], None]]] = []
+        self.busy: Document | None = None
+        """The document of the run that goes on, or is about to begin."""
+
+    def add(self, document: Document, starts: Iterable[Callable[[], None]]) -> None:
+        """Add runs of a document; each begins as the one before has ended."""
+        self._waiting += [(document, start) for start in starts]
+        self._next()
+
+    def waits(self, document: Document) -> bool:
+        """Tell whether a document has runs that have not begun."""
+        return any(other is document for other, _ in self._waiting)
+
+    def withdraw(self, document: Document) -> None:
+        """Take back what has not begun of a document's runs."""
+        self._waiting = [entry for entry in self._waiting if entry[0] is not document]
+        self.changed.emit()
+
+    def end(self, document: Document) -> None:
+        """Note that a document's run has ended."""
+        if document is self.busy:
+            self.busy = None
+            self._next()
+
+    def _next(self) -> None:
+        if self.busy is None and self._waiting:
+            self.busy, start = self._waiting.pop(0)
+            start()
+        self.changed.emit()
+
+
 class RunController:
     """Starts what the engine does for a document, and says how it ended."""
 
@@ -42,7 +84,7 @@ class RunController:
         settings: RunSettingsPanel,
         messages: Messages,
         preferences: Preferences,
-        running: Callable[[], Document | None],
+        queue: RunQueue,
     ) -> None:
         """Receives what it works with.
 
@@ -51,12 +93,14 @@ class RunController:
             settings: The panel with the settings of the next run.
             messages: Where messages appear.
             preferences: Remember threads and budget for the next document.
-            running: Returns the open document that runs; None while there is none.
+            queue: Has one run after the other begin.
         """
         self._document, self._settings, self._messages = document, settings, messages
-        self._preferences, self._running = preferences, running
+        self._preferences, self._queue = preferences, queue
         self._tried = ""
         """What the run under way tries; empty: it is no trial of a pin."""
+        self._ends_s = 0.0
+        """When the budget of a run of several shapes is over, on the monotonic clock."""
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
@@ -65,31 +109,56 @@ class RunController:
         document.placement.changed.connect(self._show_stale)
 
     def start(self) -> None:
-        """Run with the settings of the panel."""
-        if self._document.is_open and not self._document.running:
-            self._start(self._run)
-
-    def _start(self, start: Callable[[], None]) -> None:
-        """Start a run, unless another document runs: the two would disturb each other's times."""
-        busy = self._running()
-        if busy is None:
-            start()
+        """Run with the settings of the panel, all shapes where there are several."""
+        document, entries = self._document, self._document.shapes.entries
+        if not document.is_open or document.running:
             return
-        text = f"A run of {busy.title} is under way: wait until it has ended, or cancel it."
-        self._messages.show_message(text, "info")
+        if document.shapes.several:
+            # Asked anew, the shapes get the pins of the one that is shown.
+            choices = tuple(entry.choice for entry in entries)
+            start = partial(self._start, self._run_shape, *range(len(entries)))
+            document.open_shapes(choices, start)
+        else:
+            self._start(self._run, None)
+
+    def _start(self, start: Callable[[Any], None], *parts: Any) -> None:
+        """Start runs, each with a part, or say which one they wait for."""
+        document, busy = self._document, self._queue.busy
+        if busy is document or self._queue.waits(document) or not document.handle:
+            return
+        self._queue.add(document, [partial(start, part) for part in parts])
+        if busy is not None:
+            text = f"This run begins when the one of {busy.title} has ended."
+            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="waiting")
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
         # A run also measures what may satisfy the pins.
-        topics = ("run", "few measured", "drift", "shapes", "infeasible", "stale")
+        topics = ("run", "few measured", "drift", "waiting", "shapes", "infeasible", "stale")
         for topic in ("", "price", *topics):
             self._messages.clear(topic)
 
-    def _run(self) -> None:
+    def _run(self, budget_s: float | None) -> None:
+        """Run what is shown, within another budget than that of the settings where it is given."""
         self._clear_messages()
         settings = self._settings.settings()
         self._preferences.remember_run(settings)
-        self._document.execution.start(settings)
+        mine = msgspec.structs.replace(settings, budget_s=budget_s or settings.budget_s)
+        self._document.execution.start(mine)
+        self._document.execution.settings = settings
+
+    def _run_shape(self, number: int) -> None:
+        """Show a shape and run it: what is left of the budget is shared out among those left."""
+        entries = self._document.shapes.entries
+        if not number:
+            self._ends_s = time.monotonic() + self._settings.settings().budget_s
+        share_s = (self._ends_s - time.monotonic()) / (len(entries) - number)
+
+        def start() -> None:
+            if self._queue.busy is self._document:
+                self._run(max(STOPPED_BUDGET_S, share_s))
+
+        self._document.switch(entries[number], start)
 
     def _start_enough(self) -> None:
         """Run for as long as the last run says is enough; the settings keep that budget."""
@@ -117,7 +186,7 @@ class RunController:
             text: Said while the run goes on.
         """
         if self._document.is_open and not self._document.execution.running:
-            self._start(partial(self._run_quickly, tried, text))
+            self._start(partial(self._run_quickly, tried), text)
 
     def try_here(self) -> None:
         """Pin the selected part to the toolchain that was faster there, and time the placement."""
@@ -135,13 +204,26 @@ class RunController:
         self._tried = tried
         if text:
             text = f"{text}, {duration_text(QUICK_S)} at most."
-            cancel = self._document.execution.cancel
-            self._messages.show_message(text, "info", "Cancel", cancel, topic="measuring")
+            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
         settings = self._settings.settings()
         budget_s = min(settings.budget_s, QUICK_S)
         quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
         self._document.execution.start(quick)
         self._document.execution.settings = settings
+
+    def stop_and_keep(self) -> None:
+        """End the run with its best placement; shapes that are left get a first answer only."""
+        self._ends_s = 0.0
+        self._document.execution.stop_and_keep()
+
+    def cancel(self) -> None:
+        """Cancel the run and those that wait; what was measured is kept."""
+        self._queue.withdraw(self._document)
+        self._messages.clear("waiting")
+        if self._document.running:
+            self._document.execution.cancel()
+        else:
+            self._queue.end(self._document)
 
     def measure(self, longer: bool) -> None:
         """Measure the selection, or again and longer the candidate that is picked."""
@@ -226,6 +308,9 @@ class RunController:
 
     def _finished(self, state: str, reason: str) -> None:
         self._messages.clear("measuring")
+        if state != "finished":
+            self._queue.withdraw(self._document)
+        self._queue.end(self._document)
         tried, self._tried = self._tried, ""
         undo, newest = self._document.undo.undo, len(self._document.pins.current) - 1
         if tried and state == "finished" and (price := price_of_pin(self._document, newest)):

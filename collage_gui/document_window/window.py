@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction, QResizeEvent
@@ -24,7 +24,7 @@ from collage_gui.document_window.export_controller import DocumentFiles, ExportC
 from collage_gui.document_window.find_bar import FindBar
 from collage_gui.document_window.picture_controller import PictureController
 from collage_gui.document_window.pin_controller import PinController
-from collage_gui.document_window.run_controller import RunController
+from collage_gui.document_window.run_controller import RunController, RunQueue
 from collage_gui.document_window.shapes_controller import ShapesController
 from collage_gui.document_window.split_view import SplitController, SplitWidget
 from collage_gui.graph_view.view import GraphView
@@ -100,7 +100,7 @@ class DocumentWindow(QWidget):
         theme: Theme,
         preferences: Preferences,
         actions: Mapping[str, QAction],
-        running: Callable[[], Document | None],
+        queue: RunQueue,
         window_messages: Messages,
         parent: QWidget | None = None,
     ) -> None:
@@ -111,7 +111,7 @@ class DocumentWindow(QWidget):
             theme: Colours and fonts.
             preferences: The user's settings.
             actions: The main window's actions by id, for the context menu.
-            running: Returns the open document that runs; None while there is none.
+            queue: Has one run after the other begin.
             window_messages: Messages that concern every document.
             parent: The widget that owns this one.
         """
@@ -147,7 +147,7 @@ class DocumentWindow(QWidget):
             self.panels.run_settings,
             self.messages,
             preferences,
-            running,
+            queue,
         )
         self.shapes = ShapesController(document, self.messages, self)
         self.export = ExportController(

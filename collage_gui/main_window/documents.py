@@ -12,6 +12,7 @@ from PySide6.QtGui import QAction, QIcon
 from PySide6.QtWidgets import QFileDialog, QMessageBox, QTabWidget, QWidget
 
 from collage_engine.support.files import resource
+from collage_gui.document_window.run_controller import RunQueue
 from collage_gui.engine_client import EngineClient
 from collage_gui.messages import Messages
 from collage_gui.preferences import Preferences
@@ -20,7 +21,6 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import plain_tip
 
 if TYPE_CHECKING:
-    from collage_gui.document.document import Document
     from collage_gui.document_window.window import DocumentWindow
 
 RUN_WILL_BE_CANCELLED = "A run is under way: it will be cancelled."
@@ -72,6 +72,8 @@ class Documents(QObject):
         self.tabs.currentChanged.connect(self._show_titles)
         self.tabs.currentChanged.connect(self.changed)
         self.tabs.currentChanged.connect(self._focus_graph)
+        self.queue = RunQueue(self)
+        self.queue.changed.connect(self._show_titles)
         self._front: DocumentWindow | None = None
         """The opened page that was in front last: it returns where a file cannot be opened."""
         self._watcher = QFileSystemWatcher(self)
@@ -86,10 +88,6 @@ class Documents(QObject):
     def pages(self) -> list[DocumentWindow]:
         """Return all pages, from the left."""
         return [cast("DocumentWindow", self.tabs.widget(at)) for at in range(self.tabs.count())]
-
-    def running(self) -> Document | None:
-        """Return the document that runs; None while there is none."""
-        return next((page.document for page in self.pages if page.document.running), None)
 
     # -- opening -----------------------------------------------------------------------
 
@@ -126,7 +124,7 @@ class Documents(QObject):
             self._front = self.current
         document = Document(self._client, self)
         page = DocumentWindow(
-            document, self._theme, self._preferences, self._actions, self.running, self._messages
+            document, self._theme, self._preferences, self._actions, self.queue, self._messages
         )
         self._connect(page)
         self.page_added.emit(page)
@@ -283,9 +281,10 @@ class Documents(QObject):
     def remove(self, page: DocumentWindow) -> None:
         """Take a page away without asking."""
         document = page.document
-        page.document.execution.cancel()
+        page.runs.cancel()
         page.close_document()
         self._copies.forget(document)
+        self.queue.end(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
         document.deleteLater()
         page.deleteLater()
@@ -349,7 +348,7 @@ class Documents(QObject):
 
         # The runs end only now: who dismisses the question for a path keeps them, too.
         for page, path in paths.items():
-            page.document.execution.cancel()
+            page.runs.cancel()
             self._save_to(page, path, partial(saved, page))
 
     # -- titles ------------------------------------------------------------------------
@@ -358,7 +357,8 @@ class Documents(QObject):
         for page in self.pages:
             at = self.tabs.indexOf(page)
             document = page.document
-            mark = RUNNING_MARK if document.running else ""
+            waits = "… " if self.queue.waits(document) else ""
+            mark = RUNNING_MARK if document.running else waits
             self.tabs.setTabText(at, f"{mark}{document.title}")
             self.tabs.setTabToolTip(at, plain_tip(page.document.session_path or page.document.path))
         current = self.current

@@ -64,7 +64,7 @@ class ShapesPage(QWidget):
         elif self.document.running:
             hint = "The graph shows the shape whose run is under way."
         else:
-            hint = "The graph shows the shape whose row is selected. A run places this one."
+            hint = "The graph shows the shape whose row is selected. A run places all of them."
         self.hint.setText(hint)
         shared = sharing_sentences(len(shapes.rows(run)), run.sharing if run is not None else None)
         self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))

@@ -98,7 +98,7 @@ def test_results_older_than_the_pins_are_marked_stale(drive) -> None:
     page.pins.pin_never("tvm")
     assert page.document.stale and page.view.marks.stale and page.banner.topic == "stale"
     assert "made without them" in page.panels.pins.summary.text()
-    page.document.execution.cancel()
+    page.runs.cancel()
     d.until(lambda: not page.document.running)
     page.view.setFocus()
     d.trigger("search")

@@ -92,7 +92,7 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     d.until(lambda: page.document.execution.provisional is not None)
     panel = page.panels.runs
     assert panel.remark.text() == RUN_GOES_ON, "nothing is said of a search that has not ended"
-    page.document.execution.cancel()
+    page.runs.cancel()
     d.until(lambda: not page.document.execution.running)
     shown = page.document.placement.shown
     assert shown.placement.measured_us == FIRST_US and shown.title == "Cancelled run"
@@ -140,20 +140,21 @@ def test_the_time_left_is_that_of_stage_and_budget_and_runs_on_without_news(open
     assert not strip._clock.isActive()
 
 
-def test_a_second_run_is_refused_while_one_goes_on_and_tabs_say_which(drive) -> None:
+def test_a_second_run_waits_for_the_first_and_tabs_say_which_one_runs(drive) -> None:
     d = drive("--slow", "0.05")
     first, second = d.open(), d.open("second-small.onnx")
     tabs = d.window.documents.tabs
     first.runs.start()
     d.until(lambda: first.document.running)
     assert tabs.tabText(0) == "▶ small.onnx"
-    for start in (second.runs.confirm_quickly, second.runs.start):
-        start()
-        assert not second.document.running and "small.onnx is under way" in d.banner.label.text()
-    first.document.execution.cancel()
-    d.until(lambda: not first.document.running)
+    second.runs.confirm_quickly()
+    assert not second.document.running and tabs.tabText(1).startswith("… ")
+    assert second.banner.topic == "waiting" and "small.onnx" in second.banner.label.text()
+    second.runs.cancel()
+    assert second.banner.topic != "waiting" and tabs.tabText(1) == "second-small.onnx"
     second.runs.start()
     d.until(lambda: second.document.running)
+    assert not first.document.running and second.banner.topic != "waiting"
     d.until(lambda: not second.document.running)
 
 

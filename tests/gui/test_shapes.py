@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from PySide6.QtCore import Qt
 
+from collage_engine.records.shapes import STOPPED_BUDGET_S
+
 
 def opened(d):
     """A page of a model with open sizes, for batch 1 and 4."""
@@ -20,11 +22,9 @@ def opened(d):
 
 
 def run_all(d, page) -> None:
-    for entry in reversed(page.document.shapes.entries):
-        page.document.shapes.show(entry)
-        d.until(lambda entry=entry: page.document.handle == entry.document)
-        d.run(page)
+    page.runs.start()
     d.until(lambda: all(entry.row is not None for entry in page.document.shapes.entries))
+    d.until(lambda: not page.document.running and page.document.runs.visible)
 
 
 def names(page) -> list[str]:
@@ -66,31 +66,43 @@ def test_wrong_sizes_cannot_be_opened(drive) -> None:
     dialog.reject()
 
 
-def test_a_run_places_the_shown_shape_and_the_table_switches_the_graph(drive) -> None:
+def test_a_run_places_all_shapes_and_the_table_switches_the_graph(drive) -> None:
     d = drive()
     page = opened(d)
     document = page.document
     first, second = document.shapes.entries
-    d.run(page)
-    d.until(lambda: document.shapes.entries[0].row is not None)
-    assert document.handle == first.document and document.shapes.entries[1].row is None
-    table = page.panels.runs.shapes.table
-    table.setCurrentIndex(page.panels.runs.shapes.model.index(1, 0))
-    d.until(lambda: document.handle == second.document)
-    d.run(page)
-    d.until(lambda: document.shapes.entries[1].row is not None)
+    run_all(d, page)
+    d.until(lambda: document.handle == second.document and document.runs.visible)
     assert document.placement.shown.run == document.runs.all[-1].id
-    assert "[batch=4 length=64]" in document.title
-    assert document.runs.all[-1].settings["shapes"]["x"] == [4, 64]
+    table = page.panels.runs.shapes.table
+    table.setCurrentIndex(page.panels.runs.shapes.model.index(0, 0))
+    d.until(lambda: document.handle == first.document and document.runs.visible)
+    shares = [run.settings["budget_s"] for run in document.runs.all]
+    assert len(shares) == 1 and shares[0] <= page.panels.run_settings.budget.value() / 2
+    assert "[batch=1 length=64]" in document.title
+    assert document.execution.settings.budget_s == page.panels.run_settings.budget.value()
 
 
-def test_an_artifact_of_all_shapes_names_the_one_that_has_no_run(drive, monkeypatch) -> None:
-    d = drive()
+def test_cancelling_ends_the_run_of_all_shapes(drive) -> None:
+    d = drive("--slow", "0.05")
     page = opened(d)
-    d.run(page)
-    monkeypatch.setattr(page.files, "ask_folder", lambda *_: str(d.folder / "artifact"))
-    d.trigger("artifact")
-    d.until(lambda: "batch=4 length=64 has no run yet" in page.banner.label.text())
+    page.runs.start()
+    d.until(lambda: page.document.running)
+    page.runs.cancel()
+    d.until(lambda: not page.document.running)
+    d.qtbot.wait(100)
+    assert not page.document.running, "the next shape was begun"
+
+
+def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
+    d = drive("--slow", "0.02", "--provisional")
+    page = opened(d)
+    page.runs.start()
+    d.until(lambda: page.document.execution.provisional is not None)
+    page.runs.stop_and_keep()
+    second = page.document.shapes.entries[1]
+    d.until(lambda: page.document.handle == second.document and page.document.runs.visible)
+    assert page.document.runs.all[-1].settings["budget_s"] == STOPPED_BUDGET_S
 
 
 def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:

@@ -92,7 +92,7 @@ def test_a_run_goes_on_where_no_path_is_given_for_saving(opened, monkeypatch) ->
     monkeypatch.setattr(d.window.documents, "ask_save", lambda names, running: "save")
     monkeypatch.setattr(d.window.documents, "_ask_session_path", lambda page: "")
     cancelled = []
-    monkeypatch.setattr(page.document.execution, "cancel", lambda: cancelled.append(page))
+    monkeypatch.setattr(page.runs, "cancel", lambda: cancelled.append(page))
     page.document.session_path = ""
     page.document.mark_unsaved()
     d.window.close()
