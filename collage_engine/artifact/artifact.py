@@ -287,6 +287,8 @@ def _expected(contents: ArtifactContents) -> dict[str, Any]:
     objective = contents.objective if contents.as_deployed else "latency"
     if objective == "throughput":
         return {"runs_per_s": 1e6 / measured if measured else None}
+    if objective == "p99":
+        return {"p99_us": measured}
     spread = list(placement.spread_us) if placement and placement.spread_us else None
     return {"latency_us": measured, "spread_us": spread}
 

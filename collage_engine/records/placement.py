@@ -378,8 +378,8 @@ class Run(msgspec.Struct, kw_only=True):
     provisional: bool = False
     """Whether the run still goes on, and may find a better placement."""
     objective: Objective = "latency"
-    """What the times of placement and baselines are of: single calls (their median), or the time of
-    several instances together over all their calls."""
+    """What the times of placement and baselines are of: single calls (their median), single calls
+    (their 99th percentile), or the time of several instances together over all their calls."""
     streams: Count = 1
     """Instances that ran at once, for throughput."""
     deployments: list[DeploymentRow] = []

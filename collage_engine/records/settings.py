@@ -32,7 +32,7 @@ ReportFormat = Literal[
 """What a report of a run or a session may be written as."""
 
 
-Objective = Literal["latency", "throughput"]
+Objective = Literal["latency", "throughput", "p99"]
 """What a placement is best at."""
 MOST_THREADS = 8192
 """Threads above which no number of them is believed: the most processors that Linux can be built
@@ -100,7 +100,8 @@ class RunSettings(Checked, frozen=True, kw_only=True, omit_defaults=True):
     """Time for tuning kernels, added to that of the budget (default: none)."""
     shapes: dict[str, tuple[int, ...]] = {}
     objective: Annotated[Objective, Option()] = "latency"
-    """Compare medians of single calls (default), or runs per second of several instances.
+    """Compare medians of single calls (default), runs per second of several instances, or 99th
+    percentiles.
 
     The instances are ``streams``.
     """

@@ -40,6 +40,7 @@ from collage_engine.support.time_limits import (
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
+from collage_engine.timing.protocol import percentile
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
@@ -80,6 +81,8 @@ waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same e
 ONE_LOADED_FROM_BYTES = 2e9
 """Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
 its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
+TAIL = 99
+"""The percentile of a round's calls that stands for it where the tail is the objective."""
 
 StartWorker = Callable[..., Worker]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
@@ -94,6 +97,7 @@ class TrialSettings:
             a second.
         warm_s: Seconds of calls before, at least one.
         rest_s: Seconds of rest before these.
+        tail: Whether a round's slowest calls stand for it, so that every interruption counts.
         streams: Instances that work without a pause, in one process, each with threads and
             processors of its own; 0: single calls are timed, of one instance.
         spin: Whether idle threads spin; None: as ``build.may_spin`` says.
@@ -105,6 +109,7 @@ class TrialSettings:
     """Chosen: with some ten contenders, two rounds a second."""
     warm_s: float = WARM_S
     rest_s: float = PAUSE_S
+    tail: bool = False
     streams: int = 0
     spin: bool | None = None
     most_memory_bytes: int = 0
@@ -440,23 +445,25 @@ class PlacementProcess:
         """Let the machine rest, then run one round.
 
         Returns:
-            The microseconds of single calls; where several instances run at once it is one number:
-            the time per call of all of them together. None where the placement failed, and then
-            ``failure`` says how.
+            The microseconds of single calls. It is one number where the tail is asked for; and
+            where several instances run at once: the time per call of all of them together. None
+            where the placement failed, and then ``failure`` says how.
 
         Raises:
             Cancelled: The user stopped it.
         """
         settings = self._bench.settings
         time.sleep(settings.rest_s)
+        request = RunRound(warm_s=settings.warm_s, seconds=settings.round_s, tail=settings.tail)
         try:
-            taken = self._call(RunRound(warm_s=settings.warm_s, seconds=settings.round_s))
+            taken = self._call(request)
         except Cancelled:
             raise
         except CollageError as error:
             self.fail(error, "it was timed")
             return None
-        return [s * 1e6 for s in taken]
+        calls: list[float] = [s * 1e6 for s in taken]
+        return [percentile(calls, TAIL)] if settings.tail else calls
 
     def partition_times(self, runs: int) -> tuple[list[float], float, float]:
         """Profile the placement and attribute its kernels to partitions.

@@ -1,6 +1,6 @@
 """Builds placements and runs each in its own process: what the race rests on.
 
-What is timed follows from the objective of the run: latency or throughput.
+What is timed follows from the objective of the run: latency, throughput or the tail of latencies.
 """
 
 from __future__ import annotations
@@ -178,4 +178,6 @@ def confirming_settings(settings: RunSettings) -> TrialSettings:
     plain = trial_settings(settings)
     if settings.objective == "throughput":
         return replace(plain, round_s=LONG_ROUND_S, warm_s=0.0, streams=max(1, settings.streams))
+    if settings.objective == "p99":
+        return replace(plain, round_s=LONG_ROUND_S, tail=True)
     return plain

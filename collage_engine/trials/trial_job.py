@@ -82,6 +82,8 @@ class RunRound(msgspec.Struct, frozen=True, kw_only=True):
 
     warm_s: float
     seconds: float
+    tail: bool = False
+    """Whether the slowest calls matter: what interrupts a call is then part of its time."""
 
 
 class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
@@ -247,7 +249,7 @@ class TrialJob:
         run = (lambda: kept.append(call())) if slow else call
         end = clock() + request.seconds
         while not taken or clock() + taken[-1] < end:
-            taken.append(timed(run, self._threads))
+            taken.append(timed(run, 0 if request.tail else self._threads))
         self._calls += len(taken)
         self._compare_again(kept[-1:])
         if self._threads > 1:

@@ -111,6 +111,8 @@ WAY_NUMBERS = ("instances", "threads of each", "items per second", "time against
 
 def objective_sentences(run: Run) -> list[str]:
     """Return what the run's times are of; nothing where they are medians of single calls."""
+    if run.objective == "p99":
+        return ["all times are 99th percentiles of single calls"]
     if run.objective == "throughput":
         measured = run.placement.measured_us if run.placement is not None else None
         text = (

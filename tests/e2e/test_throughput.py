@@ -63,3 +63,17 @@ def test_the_artifact_runs_as_many_instances_as_were_chosen(placed, folder):
     )
     done = python(code, folder / "out")
     assert done.stdout.split() == ["3", "3"], done.stderr
+
+
+def test_p99_is_that_of_single_calls(folder):
+    done = collage(
+        f"place {folder / 'model.onnx'} -o {folder / 'tail'} --objective p99 --threads 1 --json",
+        *FEW,
+        cache=folder / "cache",
+    )
+    assert done.returncode == 0, done.stderr
+    run = json.loads(done.stdout)
+    assert run["objective"] == "p99" and not run["deployments"]
+    expected = json.loads((folder / "tail/manifest.json").read_text())["expected"]
+    assert expected.get("latency_us") is None
+    assert expected["p99_us"] == run["placement"]["measured_us"] > 0

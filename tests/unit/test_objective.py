@@ -42,6 +42,8 @@ def test_confirmation_runs_contenders_as_they_are_deployed():
     assert confirming_settings(many).streams == 3
     assert confirming_settings(many).spin is False
     assert trial_settings(many).streams == 0 and trial_settings(many).spin is False
+    tail = confirming_settings(RunSettings(objective="p99"))
+    assert tail.tail and tail.streams == 0
     assert confirming_settings(RunSettings()) == trial_settings(RunSettings())
 
 
@@ -113,3 +115,4 @@ def test_a_row_says_items_per_second_beside_the_best_toolchain_that_may_be_deplo
     (said,) = objective_sentences(run)
     assert "4 instances at once with 2 threads each" in said and "50,000 runs per second" in said
     assert objective_sentences(placed(20.0, "latency")) == []
+    assert "99th percentiles" in objective_sentences(placed(20.0, "p99"))[0]

@@ -73,7 +73,7 @@ def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:
 
 
 def _race_of_objective(state: RunState) -> Race:
-    """Return the race that decides: the run's, or one of several instances.
+    """Return the race that decides: the run's, or one of several instances or of slow calls.
 
     Until here placements were timed by their latency, whatever the objective, since costs are
     latencies. For another objective they enter another race, those first that were the fastest.
