@@ -141,7 +141,8 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
     give the exact least cost of the rest from any state. A best-first search with that heuristic
     takes no wrong turn: every state that it expands lies on one of the covers still wanted (the A*
     form of Eppstein's k shortest paths). There are fewer covers when the problem has fewer; where
-    the state space is too large for exact search there is only the best cover found.
+    the state space is too large for exact search there may be fewer: those that are proved to be
+    the best ones, or only the best cover found.
 
     Args:
         problem: The problem.
@@ -161,7 +162,10 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
         if solution.labels is not None:
             covers = enumerate_covers(solution.labels, k)
         else:
-            cutoff = min(cutoff, solution.cost)
+            if solution.ranked_covers is not None:
+                covers = solution.ranked_covers(k, time.monotonic() + solver.time_limit_s)
+            # HiGHS may list two of equal cost in either order, so the last one need not cost most.
+            cutoff = min(cutoff, max(cost for cost, _ in covers))
         for cost, cover in covers:
             known.setdefault(frozenset(cover), (cost, cover))
     ranked = sorted(known.values(), key=itemgetter(0))

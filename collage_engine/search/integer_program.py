@@ -101,6 +101,8 @@ class IntegerProgram:
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""
         self.objective: Floats = np.array([float(cost) / self.unit for cost in costs])
+        self._ranked: list[tuple[int, list[int]]] = []
+        """The best covers with their costs, where several were asked for: each is cut off."""
         self._stop = False
         """Whether HiGHS is to stop what it does."""
         self._highs = self._model()
@@ -218,7 +220,30 @@ class IntegerProgram:
         if solution.cost is not None:
             solution.cover = runnable_order(self.space, solution.cover)
             solution.lower_bound = min(solution.lower_bound, solution.cost)
+            if solution.optimal:
+                self._ranked = [(solution.cost, solution.cover)]
+                solution.ranked_covers = self.ranked_covers
         return solution
+
+    def ranked_covers(self, k: int, deadline: float) -> list[tuple[int, list[int]]]:
+        """Return the k least-cost covers, the best first; fewer where there are, or time is, fewer.
+
+        Call it after :meth:`solve` has proved the best one. Each one found is cut off and the
+        program is solved again.
+
+        Args:
+            k: How many covers are wanted.
+            deadline: When to end, in :func:`time.monotonic` seconds.
+        """
+        while len(self._ranked) < k:
+            columns = [self.column[c] for c in self._ranked[-1][1]]
+            self._cut_off(columns, len(columns) - 1)
+            following = Solution()
+            self._branch(following, deadline)
+            if following.cost is None or following.lower_bound < following.cost:
+                break  # there is none, or another one may come before it
+            self._ranked.append((following.cost, runnable_order(self.space, following.cover)))
+        return self._ranked[:k]
 
     def _bound_candidates(self, solution: Solution, deadline: float) -> None:
         """Bound what covers through each candidate cost, by reduced costs in the relaxation."""
@@ -273,7 +298,7 @@ class IntegerProgram:
                     solution.lower_bound = max(solution.lower_bound, solution.cost)
                 return False
             for cycle in cycles:
-                self._cut_off(cycle)
+                self._cut_off_cycle(cycle)
         return False
 
     def _run(self, deadline: float) -> Any:
@@ -328,7 +353,12 @@ class IntegerProgram:
 
     # -- cycles ------------------------------------------------------------------------------
 
-    def _cut_off(self, cycle: Sequence[tuple[int, int]]) -> None:
+    def _cut_off(self, columns: list[int], most: int) -> None:
+        """Allow at most so many of these columns."""
+        index, ones = np.array(sorted(columns), dtype=np.int32), np.ones(len(columns))
+        self._highs.addRow(-np.inf, float(most), len(columns), index, ones)
+
+    def _cut_off_cycle(self, cycle: Sequence[tuple[int, int]]) -> None:
         """Add the cut that forbids a cycle.
 
         Args:
@@ -341,8 +371,7 @@ class IntegerProgram:
             for s in self.holding[entered]:
                 if left in self.members[s] and others.isdisjoint(self.members[s]):
                     columns += self.columns_of_set[s]
-        index, ones = np.array(sorted(columns), dtype=np.int32), np.ones(len(columns))
-        self._highs.addRow(-np.inf, len(cycle) - 1.0, len(columns), index, ones)
+        self._cut_off(columns, len(cycle) - 1)
 
 
 def _silent_highs() -> Any:

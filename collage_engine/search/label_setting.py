@@ -103,7 +103,7 @@ from collage_engine.search.pricing import IMPOSSIBLE, Prices
 from collage_engine.search.state_space import SearchLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from collage_engine.search.pricing import PriceBook
     from collage_engine.search.state_space import Move, State, StateSpace
@@ -131,6 +131,9 @@ class Solution:
     """Whether it is known if there is a cover at all."""
     labels: LabelSetting | None = None
     """The labels of all states."""
+    ranked_covers: Callable[[int, float], list[tuple[int, list[int]]]] | None = None
+    """Where the integer program proved the cover to cost least: returns that many of the best
+    covers, or those that it finds until a time, each with its cost."""
 
     @property
     def optimal(self) -> bool:

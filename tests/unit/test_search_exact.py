@@ -119,10 +119,12 @@ def test_equals_brute_force_where_candidates_are_jointly_cyclic(block: int) -> N
     assert tally["decided by acyclicity"] > 5 * ROUNDS
 
 
-def compare_ranked(seed: int, truth: BruteForce, problem: Problem, count: int) -> bool:
+def compare_ranked(
+    seed: int, truth: BruteForce, problem: Problem, count: int, previous: Search | None = None
+) -> bool:
     """Check the cheapest distinct covers; return whether there are several."""
     allowed = sorted(truth.honoured(truth.problem.get("pins", [])))
-    ranked = k_best(problem, count)
+    ranked = k_best(problem, count, previous=previous)
     assert len(ranked) == min(count, len(allowed)), f"seed {seed}"
     for cover, (cost, _) in zip(ranked, allowed, strict=False):
         assert abs(cover.cost_us - cost) < NEAR, f"seed {seed}"
@@ -145,7 +147,7 @@ def test_k_best_are_the_cheapest_distinct_covers(cyclic: bool) -> None:
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
     """What takes over on wide graphs, tried where brute force can judge it."""
-    bounded = 0
+    bounded = several = 0
     for seed in range(7 * 10**8, 7 * 10**8 + 60 * ROUNDS):
         data = random_problem(seed, cyclic=cyclic, nodes=8)
         truth = BruteForce(data)
@@ -163,9 +165,8 @@ def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
         ids = [problem.candidates[c].id for c in found.cover]
         assert check_cover(problem, ids) == pytest.approx(float(least)), f"seed {seed}"
         bounded += compare_through(seed, search, found, truth, allowed)
-        (ranked,) = k_best(problem, 4, previous=search)
-        assert ranked.cover == tuple(ids) and ranked.regret_us == 0
-    assert bounded > 40 * ROUNDS
+        several += compare_ranked(seed, truth, problem, 4, search)
+    assert bounded > 40 * ROUNDS and several > 5 * ROUNDS
 
 
 def compare_through(
