@@ -62,6 +62,33 @@ def test_a_broken_promise_is_a_sentence(careless: Subject, check: str, said: str
     assert said in finding.text
 
 
+class Misspelt(ExampleToolchain):
+    """Means to read profiles, and has a method that no capability has."""
+
+    def read_profiles(self) -> None: ...
+
+
+class Own(ExampleToolchain):
+    """Has methods of its own that resemble none."""
+
+    def weights_of(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "cls, outcome, said",
+    [
+        (Misspelt, "failed", "read_profiles, which is nearly read_profile of ReadsProfiles"),
+        (Own, "passed", "Inspectable"),
+    ],
+)
+def test_a_method_that_is_nearly_a_capabilitys_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cls: type, outcome: str, said: str
+) -> None:
+    monkeypatch.setattr(registry, "get", lambda name: cls())
+    finding = examine("capabilities are named right", Subject("example", tmp_path))
+    assert finding.outcome == outcome and said in finding.text
+
+
 class NeedsItsPackage(ExampleToolchain):
     """Cannot say what it supports without the package that is missing."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from difflib import get_close_matches
 from pathlib import Path
 
 import numpy as np
@@ -34,13 +35,27 @@ from collage_engine.run.conformance.subject import (
 )
 from collage_engine.support.errors import MOST_CHARACTERS
 from collage_engine.support.text import counted
-from collage_engine.toolchains import registry
+from collage_engine.toolchains import capabilities, registry
 from collage_engine.toolchains.base import Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.wording.titles import PATTERNS
 
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
+
+
+NEARLY = 0.75
+"""Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
+misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
+``library_table``)."""
+CAPABILITIES = {
+    method: protocol
+    for protocol in vars(capabilities).values()
+    if getattr(protocol, "_is_runtime_protocol", False)
+    for method in vars(protocol)
+    if not method.startswith("_") and not hasattr(Toolchain, method)
+}
+"""Method → the protocol of ``toolchains.capabilities`` that it is of."""
 
 
 def about_is_complete(subject: Subject) -> str:
@@ -75,6 +90,24 @@ def probe_answers(subject: Subject) -> str:
         f"it is not available ({state.reason}) and says nothing of how to install it",
     )
     raise NotApplicable(f"it is not available here: {state.reason}")
+
+
+def capabilities_are_named_right(subject: Subject) -> str:
+    """No method is nearly one of a capability."""
+    toolchain = subject.toolchain
+    cls, *bases = type(toolchain).__mro__
+    lacking = {n: of for n, of in CAPABILITIES.items() if not isinstance(toolchain, of)}
+    for name in vars(cls).keys() - CAPABILITIES.keys() - {n for base in bases for n in vars(base)}:
+        if callable(getattr(cls, name)) and not name.startswith("_"):
+            for near in get_close_matches(name, lacking, 1, NEARLY):
+                demand(
+                    False,
+                    f"it has {name}, which is nearly {near} of {lacking[near].__name__}: call it "
+                    "that, or, if it is no part of that capability, something else or with a "
+                    "leading underscore",
+                )
+    has = {of.__name__ for of in CAPABILITIES.values() if isinstance(toolchain, of)}
+    return ", ".join(sorted(has)) or "it has no optional capability"
 
 
 def instances_are_distinct(subject: Subject) -> str:
@@ -221,6 +254,7 @@ Check = Callable[[Subject], str]
 CHECKS: dict[str, Check] = {
     "about is complete": about_is_complete,
     "probe answers": probe_answers,
+    "capabilities are named right": capabilities_are_named_right,
     "instances are distinct": instances_are_distinct,
     "libraries are there": libraries_are_there,
     "supports gives reasons": supports_gives_reasons,
