@@ -113,13 +113,19 @@ class ExplainAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return "\n".join(self.words)
 
 
+Section = tuple[str, tuple[tuple[str, str], ...]]
+"""A title, and rows of a name and a value."""
+
+
 class InsideAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a candidate was compiled to."""
+    """What a candidate was compiled to, or what a node holds: its weights, its nested graphs."""
 
     relax: str | None = None
     tir: str | None = None
     plan: tuple[dict[str, Any], ...] = ()
     """Steps of a library's plan, or kernels of TVM's: op, algorithm, layout, post_ops."""
+    sections: tuple[Section, ...] = ()
+    """What a node holds, in words."""
     reason: str | None = None
     """Why a part is missing."""
 

@@ -364,10 +364,11 @@ class MeasureNow(ModelRequest[CandidatesAnswer, CandidatesAnswer], frozen=True, 
 
 
 class InsideQuery(ModelRequest[InsideAnswer, InsideAnswer], frozen=True, kw_only=True):
-    """``inside.get``: what is in a candidate: Relax, TIR, plan."""
+    """``inside.get``: what is in a candidate: Relax, TIR, plan; or what a node holds."""
 
     method = "inside.get"
-    candidate: str
+    candidate: str | None = None
+    node: int | None = None
 
 
 class RunEdit(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):

@@ -179,10 +179,9 @@ def _measure(job: Job[p.MeasureNow], control: RunControl) -> p.CandidatesAnswer:
 
 
 def _inspect(job: Job[p.InsideQuery], control: RunControl) -> InsideAnswer:
-    from collage_engine.run.inspect_candidate import inspect_candidate
+    from collage_engine.run.inspect_candidate import inspect
 
-    assert job.candidate is not None
-    return inspect_candidate(_of(job), job.candidate)
+    return inspect(_of(job), job.candidate, job.request.node)
 
 
 def _export(job: Job[p.ExportArtifact], control: RunControl) -> p.Exported:

@@ -467,8 +467,10 @@ class Engine:
         return answer
 
     def inside_get(self, opened: OpenDocument, request: p.InsideQuery) -> InsideAnswer:
-        """Show what a candidate was compiled to."""
-        candidate = opened.candidate(request.candidate)
+        """Show what a candidate was compiled to, or what a node holds."""
+        if request.node is not None:
+            opened.check_operator(request.node)
+        candidate = opened.candidate(request.candidate) if request.candidate is not None else None
         return self._side_job(replace(opened.job(request), candidate=candidate))
 
     def export_artifact(self, opened: OpenDocument, request: p.ExportArtifact) -> p.Exported:

@@ -56,8 +56,8 @@ class Questions(QObject):
         if self._selection.operators:
             self._timer.start()
 
-    def ask_inside(self, candidate: str) -> None:
-        """Ask what is in a candidate."""
+    def ask_inside(self, candidate: str | None, node: int | None) -> None:
+        """Ask what is in a candidate, and what a node holds."""
         self.inside = None
 
         def arrived(answer: InsideAnswer) -> None:
@@ -68,7 +68,9 @@ class Questions(QObject):
             self.inside = InsideAnswer(reason=reason)
             self.inside_changed.emit()
 
-        params = protocol.InsideQuery(document=self._requests.handle, candidate=candidate)
+        params = protocol.InsideQuery(
+            document=self._requests.handle, candidate=candidate, node=node
+        )
         self._requests.send(params, arrived, failed, topic="inside")
 
     def _explain(self) -> None:

@@ -48,18 +48,19 @@ class AttributesPage(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("attributesPage")
-        self.note = text_label("Select a node to see its attributes.", "quiet")
+        self.note = text_label("Select a node to see its attributes and weights.", "quiet")
         self.note.setContentsMargins(10, 8, 10, 4)
-        self.tree = named(QTreeWidget(), "attributesTree", "Attributes and types")
+        self.tree = named(QTreeWidget(), "attributesTree", "Attributes, types and weights")
         self.tree.setHeaderLabels(["Attribute", "Value"])
         self.tree.itemActivated.connect(self._activated)
         allow_copying(self.tree)
         lay_out(QVBoxLayout(self), self.note, (self.tree, 1), edge=0, gap=0)
         document.selection.changed.connect(self.refresh)
+        document.questions.inside_changed.connect(self.refresh)
         self.refresh()
 
     def refresh(self) -> None:
-        """Show what is known of the selected node."""
+        """Show what is inside the selected node, as far as the engine has answered."""
         self.tree.clear()
         document = self.document
         graph = document.operators
@@ -89,6 +90,9 @@ class AttributesPage(QWidget):
             ("Consumers", graph.consumers(primary)),
         ):
             self._add(title, *((graph.title(n), graph.name(n), n) for n in near))
+        if document.questions.inside is not None:
+            for title, rows in document.questions.inside.sections:
+                self._add(title, *rows)
         self.tree.resizeColumnToContents(0)
 
     def _add(self, title: str, *rows: tuple[Any, ...]) -> None:
@@ -120,7 +124,7 @@ class NodePanel(QWidget):
         super().__init__()
         self.document = document
         self.setObjectName("nodePanel")
-        self._asked: str | None = None
+        self._asked: tuple[str | None, int | None] | None = None
         self.why = WhyPanel(document, theme)
         self.candidates = CandidatesPanel(document, theme, actions)
         self.attributes = AttributesPage(document)
@@ -152,11 +156,13 @@ class NodePanel(QWidget):
         if candidate is None:
             partition = document.placement.partition_of(primary)
             candidate = partition.candidate if partition else None
-        if candidate is None or candidate == self._asked or not self.code.isVisible():
+        wanted = candidate, primary
+        seen = self.attributes.isVisible() or self.code.isVisible()
+        if not seen or wanted in (self._asked, (None, None)):
             return
-        self._asked = candidate
+        self._asked = wanted
         if document.handle:
-            document.questions.ask_inside(candidate)
+            document.questions.ask_inside(*wanted)
 
 
 UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")

@@ -109,8 +109,12 @@ def test_a_run_over_the_wire(client):
     assert any(c["cost"]["state"] == "measured" for c in fresh["candidates"])
     with pytest.raises(RuntimeError, match="cannot be one partition"):
         client.call("measure.now", document=handle, nodes=[0, 3])
-    inside = client.call("inside.get", document=handle, candidate=fresh["candidates"][0]["id"])
+    inside = client.call(
+        "inside.get", document=handle, candidate=fresh["candidates"][0]["id"], node=0
+    )
     assert "conv2d" in inside["relax"]
+    (_, rows), *_ = inside["sections"]
+    assert dict(rows)["shape"] == "8×1×5×5 float32" and len(dict(rows)["histogram"]) == 40
 
 
 def test_a_cancel_is_answered_at_once_and_keeps_what_was_measured(client, tmp_path):

@@ -23,7 +23,7 @@ from collage_engine.cli.main import main
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.answers import InsideAnswer
 from collage_engine.records.toolchain import Target
-from collage_engine.run.inspect_candidate import inspect_candidate
+from collage_engine.run.inspect_candidate import inspect
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.support.artifact_cases import MNIST
@@ -154,7 +154,7 @@ def inside(model: ImportedModel, toolchain: str, operators: Any) -> InsideAnswer
     instance = registry.get(toolchain).instances(Target.cpu(threads=1), "float32")[0]
     candidate = candidate_on(instance, operators)
     opened = cast(OpenModel, SimpleNamespace(model=model))
-    return inspect_candidate(opened, candidate)
+    return inspect(opened, candidate, None)
 
 
 def test_tvm_shows_its_kernels_and_their_code(mnist: ImportedModel) -> None:

@@ -14,6 +14,7 @@ from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import Target
+from collage_engine.run.inspect_candidate import _nested_graphs
 from collage_engine.support.errors import ModelError
 from collage_engine.toolchains import registry
 from tests import zoo
@@ -89,6 +90,26 @@ def test_who_cannot_run_them_says_so(name: str) -> None:
             instance = found.instances(Target.cpu(1), "float32")[0]
             reason = found.supports(model.graph, index, instance)
             assert reason is not None and op.split(":")[1] in reason
+
+
+def test_branches_and_bodies_are_shown_as_nested_graphs() -> None:
+    _, model = opened("control_flow")
+    inside = {op: dict(_nested_graphs(model, number)) for number, op in enumerate(names(model))}
+    branches = {title.split(":")[0]: rows for title, rows in inside["onnx:If"].items()}
+    assert branches.keys() == {"then_branch", "else_branch"}
+    assert {rows[0][0].split()[0] for rows in branches.values()} == {"Relu", "Neg"}
+    ((title, rows),) = inside["onnx:Loop"].items()
+    assert title.startswith("body: ") and title.count(",") >= 2
+    assert [name.split()[0] for name, _ in rows] == ["Mul", "Add", "Identity"]
+    assert not inside["matmul"] and not inside["onnx:Det"]
+
+
+def test_onnx_nodes_that_must_run_together_are_shown_as_one_graph() -> None:
+    model = import_onnx(zoo.build("detector"), "detector.onnx", evaluate=evaluate)
+    number, op = next((k, op) for k, op in enumerate(names(model)) if "+" in op)
+    (title, rows), *_ = _nested_graphs(model, number)
+    assert title == "ONNX nodes that run together" and len(rows) > 1
+    assert op.removeprefix("onnx:").startswith(rows[0][0].split()[0])
 
 
 def reversed_sequence(time_axis: int, opset: int) -> dict[str, object]:

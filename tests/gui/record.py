@@ -82,7 +82,7 @@ def ask_more(session: str) -> None:
         (run,) = engine.request(p.RunsList(document=document)).runs
         assert run.placement is not None
         first = run.placement.partitions[0].candidate
-        looked = engine.request(p.InsideQuery(document=document, candidate=first))
+        looked = engine.request(p.InsideQuery(document=document, candidate=first, node=0))
     INSIDE.write_bytes(msgspec.json.format(msgspec.json.encode(looked)))
 
 

@@ -135,6 +135,17 @@ def show_node_page(page, wanted) -> None:
     page.panels.node.tabs.setCurrentWidget(wanted)
 
 
+def test_what_a_node_holds_stands_below_its_attributes(placed) -> None:
+    d, page = placed
+    show_node_page(page, page.panels.node.attributes)
+    page.document.selection.select([0])
+    d.until(lambda: page.document.questions.inside is not None)
+    tree = page.panels.node.attributes.tree
+    last = tree.topLevelItem(tree.topLevelItemCount() - 1)
+    rows = {last.child(k).text(0): last.child(k).text(1) for k in range(last.childCount())}
+    assert last.text(0).startswith("Weight ") and len(rows["histogram"]) == 40
+
+
 def test_inside_a_partition_are_relax_tensorir_and_the_plan(placed) -> None:
     d, page = placed
     show_node_page(page, page.panels.node.code)

@@ -249,6 +249,7 @@ def test_a_name_that_no_file_can_have_is_told_in_a_sentence(opened, name):
 def test_a_node_that_is_none_is_told_in_a_sentence(opened, node):
     engine, handle = opened
     for params in (
+        p.InsideQuery(document=handle, node=node),
         p.Explain(document=handle, node=node),
         p.MeasureNow(document=handle, nodes=(node,)),
     ):
