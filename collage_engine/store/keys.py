@@ -1,10 +1,11 @@
 """What makes two measurements the same: a canonical form, and a key over it.
 
 The canonical form of a sub-graph is a text that is equal for equal work: operators,
-attributes, wiring, types and formats, with values numbered in an order that depends on
-nothing else. Weights take part by shape and type. Two texts are equal only if the functions
-are (up to the values of weights); a few symmetric functions may get two texts, which costs a
-second measurement and no mistake.
+attributes, wiring, types and formats, with values numbered as the operators come in the graph.
+Weights take part by shape and type. Two texts are equal only if the functions are (up to the
+values of weights); functions whose branches come in another order get two texts, which costs a
+second measurement and no mistake. Of 13 models of ``tests.zoo`` no two blocks do: a walk from the
+ends of a sub-graph, in an order of its own, made as many texts.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from collage_engine.model.formats import border_formats
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import (
     Node,
-    OperatorNumber,
     OperatorSet,
     ValueIndex,
     members,
@@ -65,7 +65,6 @@ class KeyMaker:
         """
         graph = self.graph
         leaving = set(graph.boundary(operators)[1])
-        roots = self._roots(operators)
         taken, given = takes or {}, gives or {}
         number: dict[int, int] = {}
         lines: list[str] = []
@@ -75,42 +74,22 @@ class KeyMaker:
                 number[index] = len(number)
             lines.append(line)
 
-        for root in roots:
-            stack: list[ValueIndex] = [root]
-            while stack:
-                index = stack.pop()
-                if index in number:
-                    continue
+        for operator in members(operators):
+            node = graph.nodes[operator]
+            for index in dict.fromkeys(node.inputs):
                 value = graph.values[index]
-                if value.constant:
+                if index not in number and value.constant:
                     add([index], f"const {value.type}{self._value(index)}")
-                    continue
-                if value.producer is None or not operators >> value.producer & 1:
+                elif index not in number:
                     add([index], f"in {value.type}{_format(taken, index)}")
-                    continue
-                node = graph.nodes[value.producer]
-                waiting = [source for source in node.inputs if source not in number]
-                if waiting:
-                    stack += [index, *reversed(waiting)]
-                    continue
-                wires = ",".join(str(number[source]) for source in node.inputs)
-                out = "".join(
-                    f" out{place or ''}{_format(given, made)}"
-                    for place, made in enumerate(node.outputs)
-                    if made in leaving
-                )
-                add(node.outputs, f"{self._part(node)}({wires}){out}")
+            wires = ",".join(str(number[source]) for source in node.inputs)
+            out = "".join(
+                f" out{place or ''}{_format(given, made)}"
+                for place, made in enumerate(node.outputs)
+                if made in leaving
+            )
+            add(node.outputs, f"{self._part(node)}({wires}){out}")
         return "\n".join(lines)
-
-    def _roots(self, operators: OperatorSet) -> list[OperatorNumber]:
-        """Return the operators of a set from which all of it is reached, in a canonical order."""
-        graph = self.graph
-        ends = [
-            o for o in members(operators) if not any(operators >> u & 1 for u in graph.users[o])
-        ]
-        roots = list(dict.fromkeys((*graph.exits(operators), *ends)))
-        merkle = self._merkle(operators) if len(roots) > 1 else {}
-        return sorted(roots, key=lambda index: (merkle.get(index, b""), index))
 
     def form_of(self, record: Candidate) -> str:
         """Return the canonical form of a candidate, in its formats."""
@@ -139,24 +118,6 @@ class KeyMaker:
         if kind.elements > (SMALL_INTEGERS if whole else 1):
             return ""
         return "=" + repr(self._constant(index).tolist())
-
-    def _merkle(self, operators: OperatorSet) -> dict[int, bytes]:
-        """Return a hash of all that each operator is computed from inside: orders several ends."""
-        graph = self.graph
-        hashes: dict[int, bytes] = {}
-        for operator in members(operators):
-            node = graph.nodes[operator]
-            digest = hashlib.blake2b(self._part(node).encode(), digest_size=16)
-            for value in map(graph.values.__getitem__, node.inputs):
-                if value.producer is not None and value.producer in hashes:
-                    place = graph.nodes[value.producer].outputs.index(value.index)
-                    digest.update(hashes[value.producer] + str(place or "").encode())
-                else:
-                    text = "const" if value.constant else "in"
-                    known = self._value(value.index) if value.constant else ""
-                    digest.update(f"{text} {value.type}{known}".encode())
-            hashes[operator] = digest.digest()
-        return hashes
 
 
 def _format(formats: Mapping[int, str], index: int) -> str:
