@@ -374,6 +374,12 @@ class Session:
             raise UsageError("the session is closed: open the model, or the session's file, again")
         return self._opened_on
 
+    def _ask(self, kind: type[p.Request[p.Answer]], **fields: Any) -> p.Answer:
+        """Have a request about the document served; UsageError where a field is wrong."""
+        request = _typed(kind.method, {"document": self._handle, **fields}, kind)
+        answer: p.Answer = self._engine.request(request)
+        return answer
+
     # -- what is known -----------------------------------------------------------------
 
     @property
@@ -468,7 +474,7 @@ class Session:
                 those that the session holds, or of the default settings where it holds none.
         """
         if settings is not None or not self.document.candidates:
-            self._engine.request(p.Enumerate(document=self._handle, settings=_settings(settings)))
+            self._ask(p.Enumerate, settings=_settings(settings))
         return tuple(self.document.candidates)
 
     def explain(self, node: int | str, run: str = "") -> ExplainAnswer:
@@ -497,9 +503,7 @@ class Session:
             UsageError: There is no such runtime, or it has no such means.
             ToolchainError: It does not take the model.
         """
-        return self._engine.request(
-            p.ProfileMake(document=self._handle, settings=_settings(settings), toolchain=toolchain)
-        )
+        return self._ask(p.ProfileMake, settings=_settings(settings), toolchain=toolchain)
 
     def read_profile(self, file: str | Path) -> Run:
         """Add what a runtime's own tools wrote of the model to the runs; see ``profile``.
@@ -511,7 +515,7 @@ class Session:
         Raises:
             UsageError: The file is none of these.
         """
-        return self._engine.request(p.ProfileRead(document=self._handle, path=str(_path(file))))
+        return self._ask(p.ProfileRead, path=str(_path(file)))
 
     def report(self, kind: ReportFormat, run: str | None = None) -> bytes:
         """Return the content of a report's file.
@@ -599,9 +603,7 @@ class Session:
         Raises:
             UsageError: What is at ``path`` is no session of this model, or is of one other shape.
         """
-        self._engine.request(
-            p.SessionContinue(document=self._handle, path=str(_path(path)), choice=choice)
-        )
+        self._ask(p.SessionContinue, path=str(_path(path)), choice=choice)
 
     def export(self, out: str | Path, run: str = "last") -> None:
         """Write a run's placement as an artifact that runs without this program.
@@ -610,11 +612,7 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             run: Id, name or number of the run.
         """
-        self._engine.request(
-            p.ExportArtifact(
-                document=self._handle, run=_typed("the run", run, str), path=_new_folder(out)
-            )
-        )
+        self._ask(p.ExportArtifact, run=run, path=_new_folder(out))
 
     def export_operator(
         self, model: str | Path, out: str | Path, run: str = "last", *, others: bool | None = None
@@ -656,13 +654,11 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             others: Whether it takes any other shape, too, by the model's own file.
         """
-        self._engine.request(
-            p.ExportShapes(document=self._handle, path=_new_folder(out), others=others)
-        )
+        self._ask(p.ExportShapes, path=_new_folder(out), others=others)
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
-        self._engine.request(p.SessionSave(document=self._handle, path=str(_path(path))))
+        self._ask(p.SessionSave, path=str(_path(path)))
 
 
 class PlacedModel:

@@ -31,17 +31,14 @@ def farm(options: argparse.Namespace) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from collage_engine.farm.processes import (
-        TRUST,
-        certificate_path,
-        make_certificate,
-        own_address,
-        serve,
-    )
+    from collage_engine.farm.processes import TRUST, certificate_path, make_certificate, serve
 
-    host, certificate = options.host or own_address(), certificate_path()
+    certificate = certificate_path()
     if make_certificate(certificate):
         say(f"{certificate} is the farm's new certificate: {TRUST}")
+    from distributed.utils import get_ip  # behind what says how it is installed
+
+    host = options.host or get_ip()  # type: ignore[no-untyped-call]
     address = f"tls://{host}:{options.port}"
     path = shlex.quote(str(certificate))
     say(f"a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}")

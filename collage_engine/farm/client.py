@@ -17,13 +17,11 @@ from typing import Any
 
 import dask
 import distributed
-import onnx
-from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
+from collage_engine.artifact.own_file import files_beside
 from collage_engine.farm import task
 from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS, security
 from collage_engine.farm.task import FarmTask, PlaceAnswer
-from collage_engine.model.onnx_external import every_tensor
 from collage_engine.store.store import Store
 from collage_engine.support.errors import FarmError, UsageError
 
@@ -38,19 +36,15 @@ def model_contents(path: Path) -> dict[str, bytes]:
     """Return the contents of a model's files by path relative to it: the ONNX file and its weights.
 
     Raises:
-        UsageError: A file cannot be read, or is no ONNX model.
+        CollageError: A file cannot be read, or is no ONNX model.
     """
+    names = [path.name, *files_beside(path)]
+    # A path that leads out of the folder is refused by who opens the model.
+    inside = [n for n in names if not Path(n).is_absolute() and ".." not in Path(n).parts]
     try:
-        content = path.read_bytes()
-        tensors = every_tensor(onnx.load_from_string(content))
-        names = {ExternalDataInfo(t).location for t in tensors if uses_external_data(t)}
-        # A path that leads out of the folder is refused by who opens the model.
-        inside = {n for n in names if not Path(n).is_absolute() and ".." not in Path(n).parts}
-        return {path.name: content} | {n: (path.parent / n).read_bytes() for n in sorted(inside)}
+        return {name: (path.parent / name).read_bytes() for name in inside}
     except OSError as error:
         raise UsageError(f"{error.filename} cannot be read: {error.strerror}") from error
-    except Exception as error:  # protobuf's error classes have no common base but this
-        raise UsageError(f"{path} is no ONNX model: {error}") from error
 
 
 class Farm:

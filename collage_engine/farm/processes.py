@@ -11,7 +11,6 @@ import os
 import platform
 import re
 import signal
-import socket
 import ssl
 import stat
 import subprocess
@@ -49,9 +48,10 @@ def make_certificate(path: Path) -> bool:
     Raises:
         FarmError: It cannot be made or written.
     """
+    dask_security = _dask_security()
     if path.exists():
         return False
-    made: Any = _dask_security().temporary()  # type: ignore[no-untyped-call]
+    made: Any = dask_security.temporary()  # type: ignore[no-untyped-call]
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -128,16 +128,6 @@ def kind_of_machine() -> str:
     """
     about = f"{device().description} {device().threads} cores"
     return re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
-
-
-def own_address() -> str:
-    """Return an address of this machine that others can reach; 127.0.0.1 where there is none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # for documentation (RFC 5737); nothing is sent
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"
 
 
 def serve(host: str, port: int, certificate: Path) -> int:
