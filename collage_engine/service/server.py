@@ -35,7 +35,7 @@ from collage_engine.records.protocol import (
 )
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
-from collage_engine.support.errors import CollageError, truncated
+from collage_engine.support.errors import CollageError, UsageError, truncated
 from collage_engine.support.typed import convert, decode
 
 _LOG = logging.getLogger(__name__)
@@ -127,21 +127,21 @@ class Server:
         try:
             message = decode(line)
         except msgspec.MsgspecError as error:
-            self._fail(None, -32700, f"not a JSON document: {error}")
+            self._fail(None, -32700, UsageError(f"not a JSON document: {error}"))
             return
         if not isinstance(message, dict) or not isinstance(message.get("method"), str):
             identity = message.get("id") if isinstance(message, dict) else None
-            self._fail(identity, -32600, "not a JSON-RPC request: no method")
+            self._fail(identity, -32600, UsageError("not a JSON-RPC request: no method"))
             return
         method, identity = message["method"], message.get("id")
         if method not in METHODS:
-            listed = ", ".join(METHODS)
-            self._fail(identity, -32601, f"there is no method {method!r}; known are {listed}")
+            text = f"there is no method {method!r}; known are {', '.join(METHODS)}"
+            self._fail(identity, -32601, UsageError(text))
             return
         try:
             request = convert(message.get("params") or {}, METHODS[method], json=True)
         except msgspec.ValidationError as error:
-            self._fail(identity, -32602, f"{method}: {error}")
+            self._fail(identity, -32602, UsageError(f"{method}: {error}"))
             return
         if isinstance(request, RequestCancel):
             ticket = self._tickets.get(request.request)
@@ -165,39 +165,24 @@ class Server:
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:
-            self._fail(
-                identity,
-                -32000,
-                str(error),
-                kind=type(error).__name__,
-                status=error.exit_status,
-                details=getattr(error, "details", None),
-            )
+            self._fail(identity, -32000, error)
         except Exception as error:
             # A defect of ours: the client gets a sentence, the log gets the trace.
             _LOG.exception("request %s failed by a defect", request.method)
-            self._fail(identity, -32603, f"the engine failed in {request.method}: {error!r}")
+            text = f"the engine failed in {request.method}: {error!r}"
+            self._fail(identity, -32603, CollageError(text))
         finally:
             if named:
                 self._tickets.pop(identity, None)
 
-    def _fail(
-        self,
-        identity: Any,
-        code: int,
-        text: str,
-        kind: str = "UsageError",
-        status: int = 1,
-        details: Any = None,
-    ) -> None:
-        data = {"kind": kind, "exit_status": status, "details": details}
-        self._write(
-            {
-                "jsonrpc": "2.0",
-                "id": identity,
-                "error": {"code": code, "message": truncated(text), "data": data},
-            }
-        )
+    def _fail(self, identity: Any, code: int, error: CollageError) -> None:
+        data = {
+            "kind": type(error).__name__,
+            "exit_status": error.exit_status,
+            "details": getattr(error, "details", None),
+        }
+        told = {"code": code, "message": truncated(str(error)), "data": data}
+        self._write({"jsonrpc": "2.0", "id": identity, "error": told})
 
     def _write(self, message: dict[str, Any]) -> None:
         data = msgspec.json.encode(message) + b"\n"
