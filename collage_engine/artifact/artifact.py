@@ -48,7 +48,6 @@ LOADER_FILES = (
     LOADERS / "check_files.h",
     HEADERS / "collage_module.h",
     ORT_SOURCES / "ort_api.h",
-    ORT_SOURCES / "ort_slots.h",
     LOADERS.parents[1] / "patch.py",
 )
 """What every artifact carries in its folder ``loader``."""

@@ -68,9 +68,8 @@ class View:
     """Where its first element lies, in elements, as its strides are counted."""
     dims: Ints = ()
     strides: Ints = ()
-    scalars: tuple[ValueIndex, ...] = ()
-    """Constants that it is multiplied by."""
-    divisors: tuple[ValueIndex, ...] = ()
+    factors: tuple[tuple[ValueIndex, int], ...] = ()
+    """Constants that it is multiplied by, each with its exponent: −1 where it is a divisor."""
     inside: OperatorSet = NO_OPERATORS
     """The calls that make it of its source."""
 
@@ -104,17 +103,11 @@ class Attention:
 
     def scale(self, places: Places) -> float:
         """Return what the scores are multiplied by."""
-        scale = 1.0
-        for view in (self.query, self.key, self.scores):
-            for index in view.scalars:
-                scale *= _number(places, index)
-            for index in view.divisors:
-                scale /= _number(places, index)
-        return scale
-
-
-def _number(places: Places, index: ValueIndex) -> float:
-    return 1.0 if places.dry else float(np.asarray(places.constants(index), np.float64).item())
+        factors = (*self.query.factors, *self.key.factors, *self.scores.factors)
+        return math.prod(
+            float(np.asarray(places.constants(index), np.float64).item()) ** exponent
+            for index, exponent in (() if places.dry else factors)
+        )
 
 
 def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None:
@@ -150,36 +143,34 @@ def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None
         nodes = inside | views[0].inside | views[1].inside | views[2].inside
         query, key, values = views
         found = Attention(query, key.transposed(), values, mask, scaled, result, root, nodes)
-        if not _reason_against(graph, found) and _is_closed(graph, nodes, root):
+        if _is_computed(graph, found) and _is_closed(graph, nodes, root):
             return found
     return None
 
 
-def _reason_against(graph: DataflowGraph, found: Attention) -> str:
-    """Return what of an attention cuDNN does not compute; empty: nothing."""
+def _is_computed(graph: DataflowGraph, found: Attention) -> bool:
+    """Tell whether cuDNN computes an attention."""
     query, key, value = (view.dims for view in found.operands)
     if any(len(dims) != 4 for dims in (query, key, value, found.result.dims)):
-        return "axes"
-    if value[2] != key[2] or value[:2] != key[:2] or query[3] != key[3] or query[0] != key[0]:
-        return "sizes"
-    if query[1] % key[1] or found.value.scalars or found.value.divisors:
-        return "heads"
-    if any(d % WIDTH_STEP or d > MOST_WIDTH for d in (query[3], value[3])):
-        return "width"
-    if any(view.strides[3] != 1 for view in (*found.operands, found.result)):
-        return "elements of a head apart"
-    ends = [graph.values[view.source].type.dtype for view in found.operands]
+        return False
+    ends = [*(view.source for view in found.operands), found.result.source]
     if found.mask is not None:
-        mask = graph.values[found.mask].type
-        ends.append(mask.dtype)
-        shape = (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
-        whole = (*query[:3], key[2])
-        if len(shape) != 4 or any(m not in (1, n) for m, n in zip(shape, whole, strict=True)):
-            return "mask"
-        if shape[2:] != whole[2:]:
-            return "a mask that is broadcast along rows or columns"
-    types = {*ends, graph.values[found.result.source].type.dtype}
-    return "" if len(types) == 1 and types <= set(TYPES) else "types"
+        ends.append(found.mask)
+        mask = tuple(graph.values[found.mask].type.shape)
+        rows = (query[2], key[2])  # a mask may be broadcast over the batch and the heads only
+        lead = zip((1,) * (4 - len(mask)) + mask[:-2], query[:2], strict=False)
+        if not 2 <= len(mask) <= 4 or mask[-2:] != rows or any(m not in (1, n) for m, n in lead):
+            return False
+    types = {graph.values[index].type.dtype for index in ends}
+    return (
+        (value[:3], query[0], query[3]) == (key[:3], key[0], key[3])
+        and query[1] % key[1] == 0
+        and not found.value.factors
+        and not any(d % WIDTH_STEP or d > MOST_WIDTH for d in (query[3], value[3]))
+        and all(view.strides[3] == 1 for view in (*found.operands, found.result))
+        and len(types) == 1
+        and types <= set(TYPES)
+    )
 
 
 def _is_closed(graph: DataflowGraph, nodes: OperatorSet, root: OperatorNumber) -> bool:
@@ -284,11 +275,10 @@ def _behind(graph: DataflowGraph, node: Node, view: View) -> View | None:
         (node.inputs, node.inputs[::-1]) if node.op in ("multiply", "divide") else ()
     ):
         other = graph.values[number]
-        if other.constant and other.type.elements == 1:
-            if node.op == "multiply":
-                return replace(inner, source=value, scalars=(*view.scalars, number))
-            if number == node.inputs[1]:
-                return replace(inner, source=value, divisors=(*view.divisors, number))
+        is_factor = node.op == "multiply" or number == node.inputs[1]
+        if is_factor and other.constant and other.type.elements == 1:
+            exponent = 1 if node.op == "multiply" else -1
+            return replace(inner, source=value, factors=(*view.factors, (number, exponent)))
     return None
 
 
