@@ -53,36 +53,6 @@ def test_the_graph_shows_a_declared_value_and_one_that_the_call_gives() -> None:
 
 
 @pytest.mark.parametrize(
-    "declared, body, wanted",
-    [
-        ("to: int = 7", "y = Cast<to: int = @to>(x)", X.astype(np.int64)),
-        (
-            "axes: ints = [0], keep: int = 0",
-            "axes = Constant<value_ints: ints = @axes>()"
-            " y = ReduceSum<keepdims: int = @keep>(x, axes)",
-            X.sum(),
-        ),
-        (
-            "k: tensor = float[4] {3, 3, 3, 3}",
-            "k = Constant<value: tensor = @k>() y = Mul(x, k)",
-            3 * X,
-        ),
-        (
-            'how: string = "tanh"',
-            "y = Gelu<approximate: string = @how>(x)",
-            X / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (X + 0.044715 * X**3))),
-        ),
-    ],
-    ids=["int", "ints", "tensor", "string"],
-)
-def test_declared_values_of_each_kind(declared: str, body: str, wanted: np.ndarray) -> None:
-    model = model_of("y = my.F(x)", function(f"F <{declared}>", body))
-    (y,) = run_onnx(import_onnx(model).onnx, {"x": X})
-    assert y.shape == wanted.shape
-    np.testing.assert_allclose(y, wanted, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
     "outer, given, alphas",
     [
         ("b: float = 0.75", "", [0.75, 0.25]),
