@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
@@ -41,18 +41,57 @@ _PATTERNS = {
 }
 
 
+BOLD, MIDDLE, END = ' font-weight="600"', ' text-anchor="middle"', ' text-anchor="end"'
+"""Attributes of texts."""
+
+
+def rect(x: float, y: float, width: float, height: float, fill: str, more: str = "") -> str:
+    """Return a rectangle as an element, with further attributes."""
+    place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
+    return f'<rect {place} fill="{fill}"{more}/>'
+
+
+def text(x: float, y: float, size: float, fill: str, words: str, more: str = "") -> str:
+    """Return a text as an element, with further attributes."""
+    place = f'x="{x:.1f}" y="{y:.1f}" font-size="{size}"'
+    return f'<text {place} fill="{fill}"{more}>{escape(words)}</text>'
+
+
+def picture(width: float, height: float, title: str, ink: Colours, parts: Iterable[str]) -> str:
+    """Return a document of elements on the background of a theme.
+
+    Args:
+        width: Of the picture, in pixels.
+        height: Of the picture, in pixels.
+        title: What screen readers call it.
+        ink: The theme.
+        parts: The elements.
+    """
+    size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" '
+        f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title)}">'
+    )
+    back = f'<rect width="100%" height="100%" fill="{ink.canvas}"/>'
+    return "\n".join([head, back, *parts, "</svg>"])
+
+
 def _attribute(text: str) -> str:
     return escape(text, {'"': "&quot;"})
+
+
+def _points(route: Iterable[tuple[float, float]]) -> str:
+    return " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
 
 
 def render(
     shown: Scene,
     styles: Sequence[BoxStyle],
-    legend: Sequence[LegendEntry] = (),
-    parts: Sequence[Outline] = (),
-    title: str = "",
-    dark: bool = False,
-    crossing: Sequence[DrawnTransition] = (),
+    legend: Sequence[LegendEntry],
+    parts: Sequence[Outline],
+    title: str,
+    dark: bool,
+    crossing: Sequence[DrawnTransition],
 ) -> str:
     """Write a scene as one SVG document; every box carries a ``<title>`` with its full name.
 
@@ -72,9 +111,6 @@ def render(
     # Names of patterns differ, since a page may hold both drawings and hide one of them.
     used = sorted({style.pattern for style in styles if style.pattern != "solid"})
     out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
-        f'width="{width:.0f}" height="{height:.0f}" role="img" '
-        f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title or "graph")}">',
         "<defs>",
         *(
             f'<pattern id="{ink.name}-{name}" width="6" height="6" '
@@ -84,32 +120,24 @@ def render(
             for name in used
         ),
         "</defs>",
-        f'<rect width="100%" height="100%" fill="{ink.canvas}"/>',
-        f'<text x="{ACROSS_GAP}" y="32" font-size="15" font-weight="600" fill="{ink.text}">'
-        f"{escape(title)}</text>",
+        text(ACROSS_GAP, 32, 15, ink.text, title, BOLD),
+        *_legend(legend, ink),
+        f'<g transform="translate({ACROSS_GAP} {ACROSS_GAP + head})">',
     ]
-    out.extend(_legend(legend, ink))
-    out.append(f'<g transform="translate({ACROSS_GAP} {ACROSS_GAP + head})">')
     for rim in (True, False):
         out.extend(_tint(shown, part, styles, ink, rim) for part in parts)
     out.append(f'<g fill="none" stroke="{ink.edge}" stroke-width="1.2">')
-    for route in shown.layout.routes:
-        if route:
-            points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
-            out.append(f'<polyline points="{points}"/>')
+    lines = filter(None, shown.layout.routes)
+    out.extend(f'<polyline points="{_points(route)}"/>' for route in lines)
     out.append("</g>")
     out.extend(_skips(shown, ink))
     drawn = [arrow for arrow in crossing if shown.layout.routes[arrow.edge]]
     out.extend(_crossing(shown, arrow, ink) for arrow in drawn)
-    for box, style in enumerate(styles):
-        out.append(_box(shown, box, style, ink))
+    out.extend(_box(shown, box, style, ink) for box, style in enumerate(styles))
     left = labels_on_the_left(shown, drawn)
-    for arrow in drawn:
-        tip = shown.layout.routes[arrow.edge][-1]
-        out.append(_crossing_label(arrow, tip, ink, on_the_left=arrow.edge in left))
+    out.extend(_crossing_label(shown, arrow, ink, arrow.edge in left) for arrow in drawn)
     out.extend(_jumps(shown, ink))
-    out.append("</g></svg>")
-    return "\n".join(out)
+    return picture(width, height, title or "graph", ink, [*out, "</g>"])
 
 
 def _legend(legend: Sequence[LegendEntry], ink: Colours) -> list[str]:
@@ -117,41 +145,28 @@ def _legend(legend: Sequence[LegendEntry], ink: Colours) -> list[str]:
     x = ACROSS_GAP
     for entry in legend:
         label = f"{entry.label or 'not placed'}: {entry.detail or entry.count}"
-        out.append(
-            f'<rect x="{x:.0f}" y="44" width="28" height="18" rx="3" fill="{entry.colour}"/>'
-            f'<text x="{x + 14:.0f}" y="57" font-size="10" font-weight="600" '
-            f'text-anchor="middle" fill="{entry.text}">{escape(entry.tag)}</text>'
-            f'<text x="{x + 34:.0f}" y="57.5" font-size="12" fill="{ink.quiet}">'
-            f"{escape(label)}</text>"
-        )
+        out.append(rect(x, 44, 28, 18, entry.colour, ' rx="3"'))
+        out.append(text(x + 14, 57, 10, entry.text, entry.tag, BOLD + MIDDLE))
+        out.append(text(x + 34, 57.5, 12, ink.quiet, label))
         x += 34 + len(label) * 6.8 + 22
     return out
 
 
 def _tint(shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: Colours, rim: bool) -> str:
     """Return a partition's tint: its boxes grown a little, joined where they are neighbours."""
-    colour = styles[part.boxes[0]].colour
-    fill = mix(colour, ink.canvas, 0.35 if rim else 0.78)
+    fill = mix(styles[part.boxes[0]].colour, ink.canvas, 0.35 if rim else 0.78)
     grow = 9.0 if rim else 7.5
-    out = [f'<g fill="{fill}" stroke="none" data-partition="{_attribute(part.partition)}">']
-    for box in part.boxes:
-        x, y, w, h = shown.rectangle(box)
-        out.append(
-            f'<rect x="{x - grow:.1f}" y="{y - grow:.1f}" width="{w + 2 * grow:.1f}" '
-            f'height="{h + 2 * grow:.1f}" rx="{grow:.1f}"/>'
-        )
-    for edge in part.edges:
-        between = bridge(shown, edge)
-        if between is not None:
-            x, y, w, h = between
-            side = grow if shown.upright else 0.0
-            top = grow - side
-            out.append(
-                f'<rect x="{x - side:.1f}" y="{y - top:.1f}" width="{w + 2 * side:.1f}" '
-                f'height="{h + 2 * top:.1f}"/>'
-            )
-    out.append("</g>")
-    return "".join(out)
+    side, top = (grow, 0.0) if shown.upright else (0.0, grow)
+    boxes = [
+        rect(x - grow, y - grow, w + 2 * grow, h + 2 * grow, fill, f' rx="{grow}"')
+        for x, y, w, h in map(shown.rectangle, part.boxes)
+    ]
+    bridges = [
+        rect(x - side, y - top, w + 2 * side, h + 2 * top, fill)
+        for x, y, w, h in filter(None, (bridge(shown, edge) for edge in part.edges))
+    ]
+    name = _attribute(part.partition)
+    return f'<g data-partition="{name}">{"".join((*boxes, *bridges))}</g>'
 
 
 def _skips(shown: Scene, ink: Colours) -> list[str]:
@@ -166,45 +181,32 @@ def _skips(shown: Scene, ink: Colours) -> list[str]:
 def _crossing(shown: Scene, each: DrawnTransition, ink: Colours) -> str:
     """Draw a transition between toolchains, formats or devices: a heavy line with an arrow head."""
     route = shown.layout.routes[each.edge]
-    points = " ".join(f"{x:.1f},{y:.1f}" for x, y in route)
-    head = " ".join(f"{x:.1f},{y:.1f}" for x, y in arrow_head(route, ARROW))
-    return (
-        f"<g><title>{escape(each.sentence)}</title>"
-        f'<polyline points="{points}" fill="none" stroke="{ink.text}" stroke-width="2.2"/>'
-        f'<polygon points="{head}" fill="{ink.text}"/></g>'
-    )
+    line = f'points="{_points(route)}" fill="none" stroke="{ink.text}" stroke-width="2.2"'
+    head = f'<polygon points="{_points(arrow_head(route, ARROW))}" fill="{ink.text}"/>'
+    return f"<g><title>{escape(each.sentence)}</title><polyline {line}/>{head}</g>"
 
 
-def _crossing_label(
-    each: DrawnTransition, tip: tuple[float, float], ink: Colours, *, on_the_left: bool
-) -> str:
+def _crossing_label(shown: Scene, each: DrawnTransition, ink: Colours, on_the_left: bool) -> str:
     """Return bytes, conversion and cost of a transition, beside its arrow."""
-    x, y = tip
-    anchor = ' text-anchor="end"' if on_the_left else ""
-    return (
-        f'<text x="{x + (-12 if on_the_left else 12):.1f}" y="{y - 9:.1f}"{anchor} '
-        f'font-size="10" fill="{ink.text}" '
-        f'stroke="{ink.canvas}" stroke-width="3" paint-order="stroke">'
-        f"{escape(each.label)}</text>"
-    )
+    x, y = shown.layout.routes[each.edge][-1]
+    halo = f' stroke="{ink.canvas}" stroke-width="3" paint-order="stroke"'
+    beside, anchor = (-12, END) if on_the_left else (12, "")
+    return text(x + beside, y - 9, 10, ink.text, each.label, anchor + halo)
 
 
 def _box(shown: Scene, box: int, style: BoxStyle, ink: Colours) -> str:
     x, y, w, h = shown.rectangle(box)
     item = shown.display.boxes[box]
-    tip = " · ".join(
-        part for part in (item.label, style.title, style.detail, style.value, style.note) if part
-    )
-    out = [f"<g><title>{escape(tip)}</title>"]
+    tips = (item.label, style.title, style.detail, style.value, style.note)
     dash = ' stroke-dasharray="4 3"' if style.dashed else ""
     fill = style.colour if style.filled else ink.raised
-    text = style.text if style.filled else ink.text
-    quiet = style.text if style.filled else ink.quiet
+    title, quiet = (style.text,) * 2 if style.filled else (ink.text, ink.quiet)
     radius = 23 if style.kind in ("input", "output") else 5
-    out.append(
-        f'<rect x="{x:.1f}" y="{y:.1f}" width="{w}" height="{h}" rx="{radius}" fill="{fill}" '
-        f'stroke="{ink.border}"{dash}/>'
-    )
+    outline = f' rx="{radius}" stroke="{ink.border}"{dash}'
+    out = [
+        f"<g><title>{escape(' · '.join(filter(None, tips)))}</title>",
+        rect(x, y, w, h, fill, outline),
+    ]
     left = x + 14
     if item.is_work and not style.filled:
         shape = (
@@ -214,32 +216,19 @@ def _box(shown: Scene, box: int, style: BoxStyle, ink: Colours) -> str:
         out.append(f'<path {shape} fill="{style.colour}"/>')
         if style.pattern != "solid":
             out.append(f'<path {shape} fill="url(#{ink.name}-{style.pattern})"/>')
-        out.append(
-            f'<text x="{x + STRIP / 2:.1f}" y="{y + h / 2 + 4:.1f}" font-size="11" '
-            f'font-weight="600" text-anchor="middle" fill="{style.text}">{escape(style.tag)}</text>'
-        )
+        tag = BOLD + MIDDLE
+        out.append(text(x + STRIP / 2, y + h / 2 + 4, 11, style.text, style.tag, tag))
         left = x + STRIP + 8
     value_px = 6.6 * len(style.value) + 8 if style.value else 0.0
     limit = max(4, int((x + w - 8 - value_px - left) / TITLE_LETTER_PX))
-    out.append(
-        f'<text x="{left:.1f}" y="{y + 19:.1f}" font-size="12.5" font-weight="600" '
-        f'fill="{text}">{escape(amounts.elide(style.title, limit))}</text>'
-        f'<text x="{left:.1f}" y="{y + 36:.1f}" font-size="11" fill="{quiet}">'
-        f"{escape(amounts.elide(style.detail, 22))}</text>"
-    )
+    out.append(text(left, y + 19, 12.5, title, amounts.elide(style.title, limit), BOLD))
+    out.append(text(left, y + 36, 11, quiet, amounts.elide(style.detail, 22)))
     if style.value:
-        out.append(
-            f'<text x="{x + w - 8:.1f}" y="{y + 19:.1f}" font-size="11" text-anchor="end" '
-            f'fill="{quiet}">{escape(style.value)}</text>'
-        )
+        out.append(text(x + w - 8, y + 19, 11, quiet, style.value, END))
     if style.share is not None:
-        out.append(
-            f'<rect x="{left:.1f}" y="{y + h - 5:.1f}" '
-            f'width="{max(1.0, style.share * (w - STRIP - 16)):.1f}" height="2.5" '
-            f'fill="{style.colour}"/>'
-        )
-    out.append("</g>")
-    return "".join(out)
+        wide = max(1.0, style.share * (w - STRIP - 16))
+        out.append(rect(left, y + h - 5, wide, 2.5, style.colour))
+    return "".join([*out, "</g>"])
 
 
 def _jumps(shown: Scene, ink: Colours) -> list[str]:
@@ -250,11 +239,9 @@ def _jumps(shown: Scene, ink: Colours) -> list[str]:
             names = ", ".join(shown.display.boxes[o].label for o in others[:6])
             more = f" and {len(others) - 6} more" if len(others) > 6 else ""
             word = "leads to" if low else "comes from"
-            out.append(
-                f"<g><title>{word} {escape(names + more)}</title>"
-                f'<text x="{x + w + 4:.1f}" y="{y + (h - 2 if low else 11):.1f}" font-size="10" '
-                f'fill="{ink.quiet}">{arrow}{len(others)}</text></g>'
-            )
+            stub = y + (h - 2 if low else 11)
+            label = text(x + w + 4, stub, 10, ink.quiet, f"{arrow}{len(others)}")
+            out.append(f"<g><title>{word} {escape(names + more)}</title>{label}</g>")
     return out
 
 

@@ -14,7 +14,17 @@ from xml.sax.saxutils import escape
 
 from collage_engine.drawing.box_styles import CHANGES
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.palette import DARK, LIGHT, UNPLACED, Colours, Look, mix, toolchain_look
+from collage_engine.drawing.palette import (
+    DARK,
+    LIGHT,
+    UNPLACED,
+    Colours,
+    Look,
+    mix,
+    text_on,
+    toolchain_look,
+)
+from collage_engine.drawing.svg import BOLD, MIDDLE, picture, rect, text
 from collage_engine.records.operators import short_name
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.text import counted
@@ -204,51 +214,33 @@ def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> s
     ink = DARK if dark else LIGHT
     scale = (width - LABEL_PX - 16) / (shown.end_us or 1.0)
     height = ROW_PX * len(shown.rows) + 30
-    out = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" role="img" font-family="Inter, system-ui, sans-serif" font-size="11" '
-        'aria-label="The run over time">',
-        f'<rect width="100%" height="100%" fill="{ink.canvas}"/>',
-    ]
+    out = []
     step = tick_us(LABEL_PX / scale)  # the ruler's labels do not touch
     for number in range(int(shown.end_us / step) + 1):
         x = LABEL_PX + number * step * scale
-        out.append(
-            f'<path d="M{x:.1f},22 V{height}" stroke="{ink.border}" stroke-opacity="0.5"/>'
-            f'<text x="{x:.1f}" y="15" text-anchor="middle" fill="{ink.quiet}">'
-            f"{time_text(number * step) if number else '0'}</text>"
-        )
+        line = f'stroke="{ink.border}" stroke-opacity="0.5"'
+        out.append(f'<path d="M{x:.1f},22 V{height}" {line}/>')
+        moment = time_text(number * step) if number else "0"
+        out.append(text(x, 15, 11, ink.quiet, moment, MIDDLE))
     for row, name in enumerate(shown.rows):
-        y = 30 + row * ROW_PX
-        out.append(
-            f'<text x="8" y="{y + BAR_PX / 2 + 4}" font-size="12" font-weight="600" '
-            f'fill="{ink.text}">{escape(elide(name, 18))}</text>'
-        )
+        middle = 30 + row * ROW_PX + BAR_PX / 2
+        out.append(text(8, middle + 4, 12, ink.text, elide(name, 18), BOLD))
     out += [_svg_bar(bar, shown.end_us, scale, ink) for bar in shown.bars]
     for one, other in shown.transitions:
         begin = f"{LABEL_PX + one.end_us * scale:.1f},{30 + one.row * ROW_PX + BAR_PX / 2}"
         end = f"{LABEL_PX + other.begin_us * scale:.1f},{30 + other.row * ROW_PX + BAR_PX / 2}"
         out.append(f'<path d="M{begin} L{end}" stroke="{ink.text}" stroke-opacity="0.6"/>')
-    return "\n".join([*out, "</svg>"])
+    return picture(width, height, "The run over time", ink, out)
 
 
 def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: Colours) -> str:
+    x = LABEL_PX + bar.begin_us * scale
     y = 30 + bar.row * ROW_PX + (BAR_PX + 2 if bar.kind == "layer" else 0)
-    width = max(0.5, bar.us * scale)
-    fill = bar_colour(bar, ink.canvas, ink.border)
-    text = elide(bar.title, int((width - 8) / LETTER_PX)) if width > 30 else ""
-    colour = Look(fill).text
-    label = (
-        f'<text x="{LABEL_PX + bar.begin_us * scale + 4:.1f}" y="{y + 15}" fill="{colour}">'
-        f"{escape(text)}</text>"
-        if text
-        else ""
-    )
-    return (
-        f"<g><title>{escape(bar.tip(whole_us))}</title>"
-        f'<rect x="{LABEL_PX + bar.begin_us * scale:.2f}" y="{y}" width="{width:.2f}" '
-        f'height="{BAR_PX}" fill="{fill}" stroke="{ink.canvas}" stroke-width="0.5"/>{label}</g>'
-    )
+    width, fill = max(0.5, bar.us * scale), bar_colour(bar, ink.canvas, ink.border)
+    title = elide(bar.title, int((width - 8) / LETTER_PX)) if width > 30 else ""
+    label = text(x + 4, y + 15, 11, text_on(fill), title) if title else ""
+    body = rect(x, y, width, BAR_PX, fill, f' stroke="{ink.canvas}" stroke-width="0.5"')
+    return f"<g><title>{escape(bar.tip(whole_us))}</title>{body}{label}</g>"
 
 
 def bar_colour(bar: TimeBar, background: str, between: str) -> str:
