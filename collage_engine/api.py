@@ -196,10 +196,8 @@ def load(folder: str | Path, *, streams: int | None = None) -> Model | Shapes | 
         ArtifactError: The folder is no artifact, or was changed.
     """
     from collage_engine.artifact.loader import run_artifact as loader
-    from collage_engine.artifact.manifest import read_manifest
 
     folder = _path(folder)
-    read_manifest(folder)
     try:
         return loader.load(folder, streams)
     except loader.Damaged as error:

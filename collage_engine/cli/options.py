@@ -307,9 +307,7 @@ def _placement(path: str) -> dict[str, str]:
     """
     try:
         return decode(file_bytes("--placement", path), dict[str, str])
-    except msgspec.ValidationError as error:
+    except msgspec.DecodeError as error:
         raise UsageError(
             f"--placement {path}: expected a JSON object of ONNX node name → toolchain: {error}"
         ) from error
-    except msgspec.DecodeError as error:
-        raise UsageError(f"--placement {path} is no JSON: {error}") from error

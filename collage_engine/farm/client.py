@@ -109,11 +109,7 @@ class Farm:
             raise UsageError(f"no machine of the farm is of the kind {kind!r}; there are {there}")
         topic = f"collage-{uuid.uuid4().hex[:12]}"
         resources = {MACHINE: 1} | ({kind: 1} if kind else {})
-
-        def hear(event: tuple[Any, str]) -> None:
-            on_event(event[1])
-
-        self._client.subscribe_topic(topic, hear)
+        self._client.subscribe_topic(topic, lambda event: on_event(event[1]))
         pending: dict[Any, FarmTask] = {}
         try:
             for each in tasks:

@@ -65,7 +65,7 @@ def test_place_options_become_settings(tmp_path):
 @pytest.mark.parametrize(
     ("content", "says"),
     [
-        (b"{", "no JSON"),
+        (b"{", "JSON object"),
         (b"[" * 100_000, "JSON object"),
         (b'{"a": ' + b"9" * 5000 + b"}", "JSON object"),
         (b"[1]", "JSON object"),
