@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.records.graph import TensorType
+
 Attributes = dict[str, Any]
 
 
@@ -29,7 +31,6 @@ _FOLDS: dict[str, Callable[[list[np.ndarray], Attributes], np.ndarray]] = {
     "subtract": lambda v, a: v[0] - v[1],
     "multiply": lambda v, a: v[0] * v[1],
     "negative": lambda v, a: -v[0],
-    "flatten": lambda v, a: v[0].reshape(-1),
 }
 
 
@@ -44,26 +45,17 @@ def fold(op: str, attributes: Attributes, values: list[np.ndarray]) -> np.ndarra
     return None if compute is None else compute(values, attributes)
 
 
-def does_nothing(
-    op: str,
-    attributes: Attributes,
-    taken: tuple[tuple[int, ...], str],
-    given: tuple[tuple[int, ...], str],
-) -> bool:
-    """Tells whether a call hands its first argument on; types are (shape, element type)."""
+def does_nothing(op: str, attributes: Attributes, taken: TensorType, given: TensorType) -> bool:
+    """Tells whether a call hands its first argument on, whose type is ``taken``."""
     if taken != given:
         return False
     match op:
-        case "reshape" | "broadcast_to" | "squeeze" | "expand_dims" | "astype" | "flatten":
+        case "reshape" | "broadcast_to" | "squeeze" | "expand_dims" | "astype":
             return True
         case "permute_dims":
             axes = attributes.get("axes")
-            rank = len(given[0])
+            rank = len(given.shape)
             return [x % rank for x in axes] == list(range(rank)) if axes else rank <= 1
         case "strided_slice":
             return all(s == 1 for s in attributes.get("strides") or [1])
-        case "nn.pad":
-            return not any(attributes["pad_width"])
-        case "tile":
-            return all(r == 1 for r in attributes["repeats"])
     return False

@@ -152,18 +152,6 @@ def _reverse_sequence(node: OnnxNode) -> Expr | None:
     return relax.op.reverse_sequence(node.inputs[0], node.inputs[1], *axes)
 
 
-INDEX_CONVERTERS: dict[str, Converter] = {
-    "Gather": _gather,
-    "GatherElements": _gather_elements,
-    "GatherND": _gather_nd,
-    "OneHot": _one_hot,
-    "ReverseSequence": _reverse_sequence,
-    "ScatterElements": _scatter_elements,
-    "ScatterND": _scatter_nd,
-    "Slice": _slice,
-}
-
-
 _METHODS = {"nearest": "nearest_neighbor", "linear": "linear", "cubic": "cubic"}
 _COORDINATES = (
     "half_pixel",
@@ -174,15 +162,11 @@ _COORDINATES = (
 )
 
 
-class _OtherSampling(ValueError):
-    """Relax's operators compute something else."""
-
-
 def _numbers(value: Any, attributes: Mapping[str, Any], rest: Sequence[float]) -> list[float]:
     """Scales or sizes for every dimension (since opset 18 they may be for some ``axes``)."""
     known = values_of(value)
     if known is None:
-        raise _OtherSampling("sizes that are known only when the model runs are not supported")
+        raise ValueError("sizes that are known only when the model runs are not supported")
     full = list(rest)
     axes = attributes.get("axes", range(len(full)))
     for axis, number in zip(axes, known.tolist(), strict=True):
@@ -194,14 +178,14 @@ def _scaled(shape: Sequence[int], factors: Sequence[float]) -> list[int]:
     """Return the sizes that factors give.
 
     Raises:
-        _OtherSampling: They are rounded, so that their ratio is not the factor.
+        ValueError: They are rounded, so that their ratio is not the factor.
     """
     exact = [
         float(np.float32(size) * np.float32(by)) for size, by in zip(shape, factors, strict=True)
     ]
     sizes = [int(np.floor(size)) for size in exact]
     if any(abs(e - s) > 1e-3 for e, s in zip(exact, sizes, strict=True)):
-        raise _OtherSampling("it samples by factors that are not the ratio of the sizes")
+        raise ValueError("it samples by factors that are not the ratio of the sizes")
     return sizes
 
 
@@ -210,7 +194,7 @@ def _resize(node: OnnxNode) -> Expr | None:
     shape = shape_of(x)
     policy = node.text("keep_aspect_ratio_policy", "stretch")
     if policy != "stretch" or node.attributes.get("antialias", 0):
-        raise _OtherSampling("it keeps the ratio of the sides, or smooths")
+        raise ValueError("it keeps the ratio of the sides, or smooths")
     if node.opset >= 11 and node.inputs[3] is not None:
         sizes = [int(size) for size in _numbers(node.inputs[3], node.attributes, shape)]
     else:
@@ -229,7 +213,7 @@ def _image(node: OnnxNode, sizes: list[int]) -> Any:
     """Return the image operator.
 
     Raises:
-        _OtherSampling: It samples otherwise.
+        ValueError: It samples otherwise.
     """
     x = node.inputs[0]
     shape, spatial = shape_of(x), sizes[2:]
@@ -238,19 +222,19 @@ def _image(node: OnnxNode, sizes: list[int]) -> Any:
         how, rounding = "asymmetric", "floor"
         shrinks = any(size < extent for size, extent in zip(sizes, shape, strict=True))
         if shrinks and mode == "nearest":
-            raise _OtherSampling("it rounds up where it shrinks")
+            raise ValueError("it rounds up where it shrinks")
     else:
         how = node.text("coordinate_transformation_mode", "half_pixel")
         rounding = node.text("nearest_mode", "round_prefer_floor")
     if how not in _COORDINATES:
-        raise _OtherSampling(f"coordinate_transformation_mode {how} is not supported")
+        raise ValueError(f"coordinate_transformation_mode {how} is not supported")
     rank = len(shape)
     # TVM divides by a new extent less one, and a signal is an image one pixel high.
     divides_by_zero = how == "align_corners" and (rank == 3 or 1 in spatial)
     if rank not in (3, 4, 5) or tuple(sizes[:2]) != shape[:2] or divides_by_zero:
-        raise _OtherSampling("Relax resizes images of more than one pixel only")
+        raise ValueError("Relax resizes images of more than one pixel only")
     if rank == 3 and mode == "cubic":
-        raise _OtherSampling("Relax has no cubic signals")
+        raise ValueError("Relax has no cubic signals")
     common: dict[str, Any] = {
         "method": _METHODS[mode],
         "coordinate_transformation_mode": how,
@@ -267,9 +251,6 @@ def _image(node: OnnxNode, sizes: list[int]) -> Any:
         spatial = [1, *spatial]
     y = relax.op.image.resize2d(x, relax.ShapeExpr(spatial), roi=[0.0] * 4, layout="NCHW", **common)
     return relax.op.squeeze(y, [2]) if rank == 3 else y
-
-
-RESIZE_CONVERTERS: dict[str, Converter] = {"Resize": _resize, "Upsample": _upsample}
 
 
 def _clip(node: OnnxNode) -> Expr | None:
@@ -440,23 +421,31 @@ def _mean_variance_normalization(node: OnnxNode) -> Expr | None:
 
 
 CONVERTERS: dict[str, Converter] = {
-    **INDEX_CONVERTERS,
-    **RESIZE_CONVERTERS,
     "Cast": _cast,
     "Clip": _clip,
     "Einsum": _einsum,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "GatherND": _gather_nd,
     "IsInf": _isinf,
     "LogSoftmax": _softmax_with(relax.op.nn.log_softmax),
     "Max": _of_two(relax.op.maximum),
     "Mean": _mean,
     "MeanVarianceNormalization": _mean_variance_normalization,
     "Min": _of_two(relax.op.minimum),
+    "OneHot": _one_hot,
     "Pad": _pad,
     "Pow": _power,
+    "Resize": _resize,
+    "ReverseSequence": _reverse_sequence,
+    "ScatterElements": _scatter_elements,
+    "ScatterND": _scatter_nd,
+    "Slice": _slice,
     "Softmax": _softmax_with(relax.op.nn.softmax),
     "SpaceToDepth": _space_to_depth,
     "Tile": _tile,
     "Unsqueeze": _unsqueeze,
+    "Upsample": _upsample,
 }
 
 USABLE_OUTPUTS = {

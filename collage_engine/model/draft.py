@@ -29,6 +29,7 @@ from onnx import (
 
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
+from collage_engine.model.onnx_types import opset_of
 from collage_engine.support.errors import MOST_CHARACTERS, displayable
 
 _SCOPES_KEY = "pkg.torch.onnx.name_scopes"
@@ -229,7 +230,7 @@ class Draft:
         not even the number of dimensions is."""
         self.structured: set[str] = set()
         """Values that are sequences, optional values or maps of tensors."""
-        self.opset = next((o.version for o in model.opset_import if not o.domain), 1)
+        self.opset = opset_of(model) or 1
         self._opsets = list(model.opset_import)
         self._name = graph.name
         self._ir_version = model.ir_version

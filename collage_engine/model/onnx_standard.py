@@ -21,7 +21,6 @@ import onnx
 from onnx import (
     GraphProto,
     ModelProto,
-    NodeProto,
     TypeProto,
     checker,
     defs,
@@ -33,7 +32,8 @@ from collage_engine.machine.device import memory_bytes
 from collage_engine.model.draft import Draft
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
-from collage_engine.model.onnx_outer_values import with_branches
+from collage_engine.model.onnx_outer_values import branches, with_branches
+from collage_engine.model.onnx_types import opset_of
 from collage_engine.model.opaque import is_standard
 from collage_engine.support.errors import ModelError, displayable
 
@@ -81,7 +81,7 @@ def in_known_opset(model: ModelProto, path: str) -> ModelProto:
         ModelError: ONNX's converter does not bring the model to a newer operator set; or it does
             not say of which it is.
     """
-    version = next((o.version for o in model.opset_import if not o.domain), None)
+    version = opset_of(model)
     if version is None and all(n.domain for n in model.graph.node):
         model.opset_import.add().version = SOFTMAX_OF_ONE_AXIS
     elif version is None:
@@ -196,7 +196,11 @@ def _skeleton(model: ModelProto) -> ModelProto:
                 _declare(graph, output)
         else:
             graph.node.add().CopyFrom(node)
-            _plain_branches(graph.node[-1])
+    for branch in branches(with_branches(graph.node)):
+        branch.name = branch.name or "branch"
+        del branch.value_info[:]  # what exporters do not fill
+        for value in (*branch.input, *branch.output):
+            value.type.CopyFrom(_SCALAR)
     _set_apart(copy)
     for value in model.graph.output:
         output = graph.output.add()
@@ -229,17 +233,3 @@ def _declare(graph: GraphProto, name: str) -> None:
     value = graph.input.add()
     value.name = name
     value.type.CopyFrom(_SCALAR)
-
-
-def _plain_branches(node: NodeProto) -> None:
-    """Leave out what a node's branches declare about their values, which exporters do not fill."""
-    for attribute in node.attribute:
-        if not attribute.HasField("g"):
-            continue
-        branch = attribute.g
-        branch.name = branch.name or "branch"
-        del branch.value_info[:]
-        for value in (*branch.input, *branch.output):
-            value.type.CopyFrom(_SCALAR)
-        for inner in branch.node:
-            _plain_branches(inner)

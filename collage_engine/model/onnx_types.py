@@ -26,6 +26,11 @@ def dtype_name(element: int) -> str:
     return names.get(element) or TensorProto.DataType.Name(element).lower()
 
 
+def opset_of(model: ModelProto) -> int | None:
+    """Return the version of the standard's operator set that a model imports; None: it does not."""
+    return next((o.version for o in model.opset_import if not o.domain), None)
+
+
 def value_info(name: str, kind: TensorType) -> ValueInfoProto:
     """Return the ONNX description of a value with this name and type."""
     shape = [None if extent == OPEN_SIZE else extent for extent in kind.shape]

@@ -186,7 +186,7 @@ class Resolver:
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]
-            if does_nothing(op, attributes, _pair(first.type), _pair(types[0])):
+            if does_nothing(op, attributes, first.type, types[0]):
                 return [first]
             if all(input_.constant for input_ in inputs):
                 array = fold(op, attributes, [constant_array(input_.expr) for input_ in inputs])
@@ -248,10 +248,6 @@ class Resolver:
 
 def _first_output(node: NodeProto) -> str:
     return next((o for o in node.output if o), "")
-
-
-def _pair(kind: TensorType) -> tuple[tuple[int, ...], str]:
-    return kind.shape, kind.dtype
 
 
 def constant_array(expr: Any) -> np.ndarray:

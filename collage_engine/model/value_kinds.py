@@ -16,7 +16,7 @@ from collage_engine.model.frontend import OpaqueParts, UnknownType
 from collage_engine.model.observed_types import Evaluate, may_never_end, observed_types
 from collage_engine.model.onnx_cleanup import CleanModel
 from collage_engine.model.onnx_outer_values import outer_values
-from collage_engine.model.onnx_types import dtype_name
+from collage_engine.model.onnx_types import dtype_name, opset_of
 from collage_engine.model.opaque import is_standard
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ModelError
@@ -113,7 +113,7 @@ class ValueKinds:
         if not is_standard(node) or node.op_type in _CONTROL_FLOW:
             return False
         try:
-            schema = defs.get_schema(node.op_type, self._opset(), "")
+            schema = defs.get_schema(node.op_type, opset_of(self._clean.onnx) or 1, "")
         except defs.SchemaError:
             return False
         if not schema.has_type_and_shape_inference_function or not self._has_type(value):
@@ -122,6 +122,3 @@ class ValueKinds:
         return all(
             v in known or self.types.get(v, (0, None))[1] is not None for v in node.input if v
         )
-
-    def _opset(self) -> int:
-        return next((o.version for o in self._clean.onnx.opset_import if not o.domain), 1)

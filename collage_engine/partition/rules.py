@@ -23,7 +23,6 @@ from collage_engine.records.graph import (
     one_operator,
     operator_set,
 )
-from collage_engine.records.operators import names_where
 from collage_engine.records.toolchain import ToolchainInstance
 
 Predicate = Callable[[DataflowGraph, Match], str | None]
@@ -192,9 +191,6 @@ def composite_rules(name: str, patterns: Sequence[PatternEntry]) -> PartitionRul
 Composites = tuple[tuple[str, tuple[OperatorNumber, ...]], ...]
 """(name, operator numbers) of library calls."""
 
-HOST_ONLY = names_where(on_host=True)
-"""Relax operators about shapes, which are computed on the host."""
-
 
 @dataclass(frozen=True)
 class CandidateSource:
@@ -248,8 +244,5 @@ class CandidateSource:
 
     def refusal(self, graph: DataflowGraph, index: OperatorNumber) -> Refusal | None:
         """Return why it cannot run a call on its device; None when it can."""
-        op = graph.nodes[index].op
-        if self.device != "cpu" and op in HOST_ONLY:
-            return Refusal("device", op, self.device)
         reason = self.supports(index)
-        return None if reason is None else Refusal("judged", op, reason)
+        return None if reason is None else Refusal("judged", graph.nodes[index].op, reason)

@@ -82,15 +82,14 @@ def invalid(reason: str, *, wrong_numbers: bool = False) -> Cost:
     return Cost(state="invalid", reason=reason, wrong_numbers=wrong_numbers)
 
 
-RefusalKind = Literal["judged", "alone", "device", "precision"]
+RefusalKind = Literal["judged", "alone", "precision"]
 
 
 class Refusal(msgspec.Struct, frozen=True, omit_defaults=True):
     """One toolchain instance's refusal of one operator.
 
     The kinds are: ``judged``, the toolchain says in ``detail`` why not; ``alone``, it takes the
-    operator, but not by itself; ``device``, the operator stays on the host and not on ``detail``;
-    ``precision``, it gains nothing in ``detail``.
+    operator, but not by itself; ``precision``, it gains nothing in ``detail``.
     """
 
     kind: RefusalKind

@@ -50,8 +50,6 @@ class Operator:
     matter. What has some is what reduced precision may round."""
     takes_list: bool = False
     """Whether its operands are a list of any length, as those of a concatenation are."""
-    on_host: bool = False
-    """Whether it is about shapes: computed on the host, on whatever device its operands are."""
 
 
 _ROWS = (
@@ -80,7 +78,6 @@ _ROWS = (
     Operator("cumsum", "CumSum", "opaque", kernel=False),
     Operator("dequantize", "DequantizeLinear", "broadcast"),
     Operator("divide", "Div", "broadcast"),
-    Operator("dynamic_strided_slice", "", "injective", kernel=False),
     Operator("einsum", "Einsum", "anchor"),
     Operator("equal", "Equal", "broadcast"),
     Operator("erf", "Erf", "elementwise"),
@@ -167,13 +164,10 @@ _ROWS = (
     Operator("round", "Round", "elementwise"),
     Operator("scatter_elements", "ScatterElements", "opaque"),
     Operator("scatter_nd", "ScatterND", "opaque"),
-    Operator("shape_of", "", "opaque", on_host=True, kernel=False),
-    Operator("shape_to_tensor", "", "opaque", on_host=True, kernel=False),
     Operator("sigmoid", "Sigmoid", "elementwise"),
     Operator("sign", "Sign", "elementwise"),
     Operator("sin", "Sin", "elementwise"),
     Operator("sinh", "Sinh", "elementwise", kernel=False),
-    Operator("size", "", "opaque", on_host=True, kernel=False),
     Operator("split", "Split", "injective", layout="carrier"),
     Operator("sqrt", "Sqrt", "elementwise"),
     Operator("squeeze", "Squeeze", "injective"),
@@ -184,7 +178,6 @@ _ROWS = (
     Operator("take", "Gather", "injective", loop_kind="opaque"),
     Operator("tan", "Tan", "elementwise"),
     Operator("tanh", "Tanh", "elementwise"),
-    Operator("tensor_to_shape", "", "opaque", on_host=True, kernel=False),
     Operator("tile", "Tile", "broadcast"),
     Operator("topk", "TopK", "opaque", kernel=False),
     Operator("tril", "", "injective"),

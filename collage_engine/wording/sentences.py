@@ -88,7 +88,6 @@ NOT_MEASURED = "what the pins ask for has not been measured yet: run again, whic
 _TEXTS: dict[RefusalKind, str] = {
     "judged": "{detail}",
     "alone": "{toolchain} does not take {operator} by itself",
-    "device": "{operator} stays on the host, not on {detail}",
     "precision": "{operator} gains nothing in {detail}",
 }
 

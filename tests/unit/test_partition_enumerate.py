@@ -139,15 +139,6 @@ class TestWhyNot:
         assert found == Refusal("alone", "nn.softmax")
 
 
-def test_shapes_stay_on_the_host() -> None:
-    graph = chain("abs", "shape_of")
-    gpu = CandidateSource(instance("g"), None, lambda index: None, device="cuda:0")
-    found = enumerate_candidates(graph, [gpu])
-    assert {c.nodes for c in found} == {(0,)}
-    assert {c.device for c in found} == {"cuda:0"}
-    assert why_not(graph, gpu, 1) == Refusal("device", "shape_of", "cuda:0")
-
-
 class TestRecords:
     def test_id_is_stable_and_of_the_set(self) -> None:
         name = instance("onnxruntime", level="basic")
