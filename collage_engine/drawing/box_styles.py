@@ -19,7 +19,7 @@ from collage_engine.drawing.scene import Scene
 from collage_engine.records.operators import onnx_type, short_name
 from collage_engine.records.placement import Partition, Placement
 from collage_engine.support.text import counted
-from collage_engine.wording.amounts import node_shapes, shape_text, significant, time_text
+from collage_engine.wording.amounts import node_shapes, shape_text, significant, time_text, total
 from collage_engine.wording.figures import partition_us
 from collage_engine.wording.layers import by_layer
 from collage_engine.wording.titles import toolchain_title
@@ -344,9 +344,8 @@ def _group(
 ) -> BoxStyle:
     """Return the texts of a group, with its time where every partition in it lies in it wholly."""
     members = set(box.members)
-    costs = [colouring.us_of(p) if members.issuperset(p.nodes) else None for p in partitions]
-    known = [us for us in costs if us is not None]
-    us = sum(known) if known and len(known) == len(costs) else None
+    inside = (colouring.us_of(p) if members.issuperset(p.nodes) else None for p in partitions)
+    us = total(inside)
     group = scene.groups[box.group or ""]
     title, name = box.label, scene.groups[group.parent].label if group.parent else ""
     if group.kind == "partition":

@@ -23,7 +23,7 @@ from collage_engine.drawing.layout import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH, FAN,
 from collage_engine.drawing.operators import OperatorGraph, operator_graph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Conversion, Partition, Placement
-from collage_engine.wording.amounts import bytes_text, time_text
+from collage_engine.wording.amounts import bytes_text, time_text, total
 from collage_engine.wording.titles import toolchain_title
 
 SKIPS_DRAWN = 2 * LEGIBLE_BOXES
@@ -214,9 +214,7 @@ class DrawnTransition:
 
         It is None, too, where there are no conversions.
         """
-        times = [conversion.us for conversion in self.conversions]
-        known_us = [us for us in times if us is not None]
-        return sum(known_us) if known_us and len(known_us) == len(times) else None
+        return total(conversion.us for conversion in self.conversions)
 
     @property
     def label(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from datetime import datetime
 
 from collage_engine.records.graph import Node, TensorType
@@ -13,6 +14,12 @@ DASH = "\N{EN DASH}"
 LEAST_US = 0.01
 """The least time that is written as a figure, in microseconds; chosen: less than a hundredth of the
 shortest call of any toolchain, and no measurement tells it from nothing."""
+
+
+def total(amounts: Iterable[float | None]) -> float | None:
+    """Return the sum of amounts; None where one is not known, or there are none."""
+    known = list(amounts)
+    return sum(filter(None, known)) if known and None not in known else None
 
 
 def significant(value: float, digits: int = 3) -> str:

@@ -18,6 +18,7 @@ from collage_engine.wording.amounts import (
     number_text,
     signed_time,
     time_text,
+    total,
 )
 from collage_engine.wording.figures import candidate_counts
 from collage_engine.wording.titles import toolchain_title
@@ -131,8 +132,8 @@ def placement_facts(placement: Placement) -> list[Fact]:
             Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
         )
     if placement.conversions:
-        times = [conversion.us for conversion in placement.conversions if conversion.us is not None]
-        took = time_text(sum(times)) if len(times) == len(placement.conversions) else "time unknown"
+        us = total(conversion.us for conversion in placement.conversions)
+        took = "time unknown" if us is None else time_text(us)
         value = f"{len(placement.conversions)}, {took} in all"
         facts.append(Fact("Formats", "conversions of values", value))
     return facts

@@ -42,6 +42,7 @@ from collage_engine.wording.amounts import (
     number_text,
     significant,
     time_text,
+    total,
 )
 from collage_engine.wording.titles import baseline_title, toolchain_title
 
@@ -67,9 +68,7 @@ def partition_sum_us(placement: Placement) -> float | None:
 
     None where a partition has no cost: a part of a sum is no sum.
     """
-    costs = [part.estimated_us for part in placement.partitions]
-    known_us = [us for us in costs if us is not None]
-    return sum(known_us) if known_us and len(known_us) == len(costs) else None
+    return total(part.estimated_us for part in placement.partitions)
 
 
 def partition_sum_text(placement: Placement) -> str:

@@ -26,7 +26,7 @@ from collage_engine.records.placement import (
     Run,
     whole_models,
 )
-from collage_engine.wording.amounts import time_text
+from collage_engine.wording.amounts import time_text, total
 from collage_engine.wording.figures import partition_us
 
 MOST_PARTS = 10
@@ -156,11 +156,10 @@ def outside_us(placement: Placement) -> float | None:
     These are conversions and what passes between calls, and for layers also what runtimes do
     outside of them. None where it is not known.
     """
-    times = [part.in_place_us for part in placement.partitions]
-    known = [us for us in times if us is not None]
-    if placement.measured_us is None or len(known) < len(times):
+    inside_us = total(part.in_place_us for part in placement.partitions)
+    if placement.measured_us is None or (placement.partitions and inside_us is None):
         return None
-    return max(0.0, placement.measured_us - sum(known))
+    return max(0.0, placement.measured_us - (inside_us or 0.0))
 
 
 def kernels_outside(placement: Placement) -> list[Residual]:
@@ -303,30 +302,19 @@ def left_to_win(
 
 
 @dataclass(frozen=True, kw_only=True)
-class ByteCounts:
-    """The bytes of the values that some operators read, write and hold."""
-
-    weights: int
-    inputs: int
-    outputs: int
-    inside: int
-    """Bytes of the values between the operators."""
-
-    @property
-    def moved_bytes(self) -> int:
-        """Return the bytes that are read, weights included, and written."""
-        return self.weights + self.inputs + self.outputs
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartitionFigures(ByteCounts):
-    """The bytes, the time and the rates of a partition."""
+class PartitionFigures:
+    """The bytes of the values that a partition reads, writes and holds, its time and its rates."""
 
     partition: Partition
     us: float | None
     """What the partition takes, in µs (``partition_us``)."""
     operations: float
     """Of its convolutions and matrix products."""
+    weights: int
+    inputs: int
+    outputs: int
+    inside: int
+    """Bytes of the values between its operators."""
 
     @property
     def gflops(self) -> float | None:
@@ -336,7 +324,8 @@ class PartitionFigures(ByteCounts):
     @property
     def gigabytes_per_s(self) -> float | None:
         """Return the achieved GB/s; None where the time is not known."""
-        return self.moved_bytes / self.us / 1e3 if self.us else None
+        moved_bytes = self.weights + self.inputs + self.outputs
+        return moved_bytes / self.us / 1e3 if self.us else None
 
 
 def partition_figures(graph: GraphRecord, placement: Placement) -> list[PartitionFigures]:
@@ -346,42 +335,31 @@ def partition_figures(graph: GraphRecord, placement: Placement) -> list[Partitio
         graph: The dataflow graph.
         placement: A placement of it.
     """
-    work, counter = work_of_operators(graph), _Counter(graph)
-    return [
-        PartitionFigures(
-            **vars(counter.count(part.nodes)),
-            partition=part,
-            us=partition_us(placement, part),
-            operations=sum(work[number].operations for number in part.nodes),
-        )
-        for part in placement.partitions
-    ]
+    work, readers = work_of_operators(graph), dict[ValueIndex, set[int]]()
+    for node in graph.nodes:
+        for index in node.inputs:
+            readers.setdefault(index, set()).add(node.index)
 
+    def count(values: Iterable[ValueIndex]) -> int:
+        return sum(graph.values[index].type.bytes for index in values)
 
-class _Counter:
-    """Counts the bytes of the values that sets of operators of one graph read and write."""
-
-    def __init__(self, graph: GraphRecord) -> None:
-        self._graph = graph
-        self._readers: dict[ValueIndex, set[int]] = {}
-        for node in graph.nodes:
-            for index in node.inputs:
-                self._readers.setdefault(index, set()).add(node.index)
-
-    def count(self, operators: Iterable[int]) -> ByteCounts:
-        """Count the bytes of the values of a set of operators."""
-        graph, inside = self._graph, set(operators)
-        nodes = [graph.nodes[operator] for operator in inside]
+    figures = []
+    for part in placement.partitions:
+        operators = set(part.nodes)
+        nodes = [graph.nodes[operator] for operator in operators]
         made = {index for node in nodes for index in node.outputs}
         read = {index for node in nodes for index in node.inputs}
-        out = {i for i in made if i in graph.outputs or self._readers.get(i, set()) - inside}
+        out = {i for i in made if i in graph.outputs or readers.get(i, set()) - operators}
         weights = {i for i in read if graph.values[i].constant}
-        return ByteCounts(
-            weights=self._bytes(weights),
-            inputs=self._bytes(read - made - weights),
-            outputs=self._bytes(out),
-            inside=self._bytes(made - out),
+        figures.append(
+            PartitionFigures(
+                partition=part,
+                us=partition_us(placement, part),
+                operations=sum(work[number].operations for number in part.nodes),
+                weights=count(weights),
+                inputs=count(read - made - weights),
+                outputs=count(out),
+                inside=count(made - out),
+            )
         )
-
-    def _bytes(self, values: Iterable[ValueIndex]) -> int:
-        return sum(self._graph.values[index].type.bytes for index in values)
+    return figures
