@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from collage_engine.candidates.catalog import (
     make_catalog,
     threads_of,
 )
-from collage_engine.lowering.built import BuiltModule
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.cuda import choose_target
 from collage_engine.machine.faults import FaultTracker
@@ -101,8 +100,6 @@ class OpenModel:
         store: The measurements of this machine.
         folder: Recorded activations and built modules of the current job, each as large as the
             model.
-        modules: What the last run's confirmation timed of most interest, by the contender's key:
-            the folder of the built module and what the builder says of it.
     """
 
     def __init__(self, path: str, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -116,36 +113,10 @@ class OpenModel:
         self._stamp = self._file_stamp()
         self._last: tuple[CatalogKey, CandidateCatalog] | None = None
         """The catalog that was made last, and for what."""
-        self.modules: dict[tuple[object, ...], tuple[Path, BuiltModule]] = {}
 
     def close(self) -> None:
-        """Remove the folders; the model cannot be used afterwards."""
+        """Remove the folder; the model cannot be used afterwards."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        self.keep_modules({})
-
-    def keep_modules(self, modules: Mapping[tuple[object, ...], tuple[Path, BuiltModule]]) -> None:
-        """Keep these built modules, and no others, for later runs of this model.
-
-        Args:
-            modules: By key of the contender, the folder and what the builder says; the files are
-                linked, and the folders may be removed.
-        """
-        before = {folder for folder, _ in self.modules.values()}
-        kept: dict[tuple[object, ...], tuple[Path, BuiltModule]] = {}
-        for key, (folder, built) in modules.items():
-            if folder in before:
-                kept[key] = (folder, built)
-                continue
-            place = Path(tempfile.mkdtemp(prefix="collage-module-"))
-            try:
-                shutil.copytree(folder, place, copy_function=os.link, dirs_exist_ok=True)
-            except OSError:
-                shutil.rmtree(place, ignore_errors=True)  # it is built again when it is needed
-            else:
-                kept[key] = (place, built)
-        for folder in before - {folder for folder, _ in kept.values()}:
-            shutil.rmtree(folder, ignore_errors=True)
-        self.modules = kept
 
     def empty(self) -> None:
         """Remove what a job left in the folder."""

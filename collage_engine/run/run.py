@@ -84,7 +84,7 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             fewer = msgspec.structs.replace(settings, threads=previous.threads)
             task = replace(task, settings=fewer, threads_us=previous.threads_us)
         record = task.open_model.model.record
-        if not task.is_quick and record.weights_bytes < ONE_LOADED_FROM_BYTES:
+        if record.weights_bytes < ONE_LOADED_FROM_BYTES:
             builder = control.open(early_builder(record, control.cancelled))
             task = replace(task, builder=builder)
         catalog, inputs = enumerate_candidates(task, control, begins=True)

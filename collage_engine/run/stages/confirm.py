@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.search_inputs import Cover
 from collage_engine.records.placement import Run
@@ -18,11 +17,10 @@ from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunState
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import baselines
-from collage_engine.trials.contender import COLLAGE, Contender, with_eligibility
+from collage_engine.trials.contender import Contender, with_eligibility
 from collage_engine.trials.race import Race
 from collage_engine.trials.race_clock import SETTLE_S
-from collage_engine.trials.runner import Module, TrialRunner, confirming_settings
-from collage_engine.trials.standings import RaceResult
+from collage_engine.trials.runner import TrialRunner, confirming_settings
 
 QUICK_S = 2 * SETTLE_S
 """Seconds for the last rounds of a quick confirmation, whatever the budget: twice what contenders
@@ -59,9 +57,6 @@ def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:
         if winner.kind == "collage":
             said = f"Collage's placement in {counted(len(winner.cover), 'partition')}"
         report.detail = f"{said} wins"
-    latency = inputs.settings.objective == "latency"
-    # Those for another objective may be built otherwise, which their keys do not say.
-    task.open_model.keep_modules(_worth_keeping(result, race.standings.modules) if latency else {})
     if result.left_out and not quick:
         control.cut("confirm")
     how: Literal["full", "quick", "trial"] = "quick" if quick or result.left_out else "full"
@@ -132,22 +127,3 @@ def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[C
     us = {} if previous is None else {b.name: b.measured_us for b in previous.baselines}
     timed_contenders = [other for other in others if us.get(other.name) is not None]
     return sorted(timed_contenders, key=lambda one: us[one.name] or math.inf)[:1]
-
-
-def _worth_keeping(
-    result: RaceResult, built: Mapping[tuple[object, ...], Module]
-) -> dict[tuple[object, ...], Module]:
-    """Return the modules of the winner and of the fastest baseline, for a later quick confirmation.
-
-    Tuned kernels may change under the same names, so modules with such are not kept.
-    """
-    baseline = next((one for one in timed(result.results) if one.contender.kind != COLLAGE), None)
-    keys = {
-        one.contender.key
-        for one in (result.winner, baseline)
-        if one is not None
-        and not any(candidate.instance.tuning for candidate in one.contender.cover)
-    }
-    return {
-        key: built[key] for key in keys if key in built and (built[key][0] / MODULE_FILE).is_file()
-    }

@@ -54,7 +54,7 @@ def open_race(state: RunState) -> Race:
     if task.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
     bench = bench_of(state, trial_settings(task.settings))
-    runner = TrialRunner(bench, task.open_model.modules, task.builder)
+    runner = TrialRunner(bench, builder=task.builder)
     race = Race(runner, ends_at, keep=control.keep, on_answer=partial(_announce, state))
     return control.open(race)
 
