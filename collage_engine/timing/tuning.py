@@ -35,7 +35,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance, TuneCounts, TuneRecord, TuneTask
 from collage_engine.search.api import solve
 from collage_engine.store.store import Store, TuningRecords
-from collage_engine.support.errors import CollageError, ModelError, ToolchainError
+from collage_engine.support.errors import CollageError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.timing.child import measuring_environment
@@ -161,8 +161,7 @@ class Tuning:
         mine = [
             c
             for c in self.inputs.candidates
-            if c.instance.id == self.instance.id
-            and can_be_tuned(c, self.inputs.costs, (self.toolchain,))
+            if c.instance.id == self.instance.id and c.key and self.inputs.costs.cost(c.id).usable
         ]
         self._learn(c.key for c in mine)
         return promising(self.inputs, {c.id for c in mine if self._may_gain(c)})
@@ -228,24 +227,16 @@ class Tuning:
 
     def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
         """Return what a candidate has to tune; None when the child could not say."""
+        opened = self.open_model
+        request = ListTasks(opened.path, opened.shapes, candidate, opened.model.record.sha256)
         try:
             tasks: list[TuneTask] = self._worker.call(
-                ListTasks(
-                    self.open_model.path,
-                    self.open_model.shapes,
-                    candidate,
-                    self.open_model.model.record.sha256,
-                ),
-                timeout_s=2 * ANSWER_S,
-                cancel=self.control.cancelled,
+                request, timeout_s=2 * ANSWER_S, cancel=self.control.cancelled
             )
             return tasks
-        except CollageError as error:
-            self.control.check()
-            if isinstance(error, ModelError):
-                raise
-            if not isinstance(error, WorkerError):
-                return []
+        except ToolchainError:
+            return []
+        except WorkerError as error:
             self._ended += 1
             given_up = ": none is tuned any more" if self._ended >= FAULTS else ""
             self.control.warn(
@@ -399,12 +390,6 @@ tuned. Chosen: in ``RESULTS.md`` no tuned model gained more than a twentieth as 
 def is_plain(instance: ToolchainInstance) -> bool:
     """Tell whether an instance computes in float32 on the processor, untuned, without a library."""
     return not (instance.config or instance.architecture) and instance.precision == FLOAT32
-
-
-def can_be_tuned(candidate: Candidate, costs: CostTable, toolchains: Sequence[str]) -> bool:
-    """Tell whether a candidate was measured on the plain instance of a tunable toolchain."""
-    mine = candidate.instance.toolchain in toolchains and is_plain(candidate.instance)
-    return mine and costs.cost(candidate.id).usable and bool(candidate.key)
 
 
 def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:

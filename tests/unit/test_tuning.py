@@ -36,7 +36,7 @@ from collage_engine.timing import tuning as module
 from collage_engine.timing.measurer import CandidateGroup
 from collage_engine.timing.tuning import (
     Tuning,
-    can_be_tuned,
+    is_plain,
     promising,
     put_tables_back,
     ranked,
@@ -98,12 +98,8 @@ def done(workload: str, gain: float = 0.0, complete: bool = True) -> TuneRecord:
 # What is worth tuning ------------------------------------------------------------------------
 
 
-def plain_of_tvm(one: CandidateRecord) -> bool:
-    return can_be_tuned(one, table_of([one]), ("tvm",))
-
-
 def chosen_of(rows: list[CandidateRecord]) -> list[str]:
-    tunable = {row.id for row in rows if plain_of_tvm(row)}
+    tunable = {row.id for row in rows if row.instance == TVM and row.cost.usable}
     return [c.id for c in promising(candidates_of(rows), tunable)]
 
 
@@ -125,16 +121,11 @@ def test_workloads_are_ranked_by_their_time_in_all_places():
     assert order[0][1] == pytest.approx(300.0) and order[1][1] == pytest.approx(50.0)
 
 
-def test_only_plain_measured_candidates_of_the_toolchain_are_tuned():
-    plain = record(TVM, (0,), 1.0)
-    assert plain_of_tvm(plain)
-    assert not plain_of_tvm(record(OTHER, (0,), 1.0))
-    assert not plain_of_tvm(msgspec.structs.replace(plain, cost=Cost()))
-    assert not plain_of_tvm(record(tuned_instance(TVM, "x"), (0,), 1.0))
+def test_only_plain_instances_are_tuned():
     gpu = msgspec.structs.replace(TVM, device="cuda:0", architecture="sm_90a")
-    assert not plain_of_tvm(record(gpu, (0,), 1.0))
     reduced = msgspec.structs.replace(TVM, config=(("precision", "bf16"),), precision="bf16")
-    assert not plain_of_tvm(record(reduced, (0,), 1.0))
+    assert is_plain(TVM)
+    assert not any(map(is_plain, (tuned_instance(TVM, "x"), gpu, reduced)))
 
 
 # Climbing ------------------------------------------------------------------------------------
