@@ -100,17 +100,31 @@ def run_of_profile(
     """
     graph, model = document.graph, document.model
     owners, homes = layers_of_operators(graph, profile.layers)
-    spent: dict[int | None, list[float]] = {}
+    spent_us: dict[int | None, float] = {}
     for layer, home in zip(profile.layers, homes, strict=True):
         if home is not None and layer.us is not None:
-            spent.setdefault(home, []).append(layer.us)
+            spent_us[home] = spent_us.get(home, 0.0) + layer.us
     members: dict[int | None, list[int]] = {}
     for operator, place_or_none in enumerate(owners):
         members.setdefault(place_or_none, []).append(operator)
-    partitions = tuple(
-        _partition(k, profile, place, operators, graph, spent.get(place))
-        for k, (place, operators) in enumerate(members.items())
-    )
+    partitions: list[Partition] = []
+    for place, operators in members.items():
+        own = None if place is None else profile.layers[place]
+        names = [name for k in operators for name in graph.nodes[k].onnx_nodes]
+        part_us = 0.0 if own is None else spent_us.get(place)
+        partitions.append(
+            Partition(
+                id=f"p{len(partitions)}",
+                candidate=f"layer {own.name}: {own.kernel or own.kind}" if own else UNNAMED,
+                toolchain=profile.toolchain,
+                config={FELL_BACK: own.fell_back} if own is not None and own.fell_back else {},
+                nodes=tuple(operators),
+                onnx_nodes=tuple(dict.fromkeys(names)),
+                estimated_us=part_us,
+                in_place_us=part_us,
+                node_count=graph.count_nodes(operators),
+            )
+        )
     times = [layer.us for layer in profile.layers if layer.us is not None]
     number = {place: k for k, place in enumerate(members)}
     layers = [
@@ -124,7 +138,7 @@ def run_of_profile(
         if layer.us is not None or home is None
     ]
     placement = Placement(
-        partitions=partitions,
+        partitions=tuple(partitions),
         estimated_us=sum(times) if times else None,
         measured_us=profile.us or None,
         layers=tuple(layers),
@@ -153,30 +167,6 @@ def run_of_profile(
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         of_profile=True,
         note=f"what {title} says of its own layers",
-    )
-
-
-def _partition(
-    number: int,
-    profile: Profile,
-    layer_index: int | None,
-    operators: Sequence[int],
-    graph: GraphRecord,
-    us: Sequence[float] | None,
-) -> Partition:
-    layer = profile.layers[layer_index] if layer_index is not None else None
-    names = [name for k in operators for name in graph.nodes[k].onnx_nodes]
-    total_us = None if us is None else sum(us)
-    return Partition(
-        id=f"p{number}",
-        candidate=f"layer {layer.name}: {layer.kernel or layer.kind}" if layer else UNNAMED,
-        toolchain=profile.toolchain,
-        config={FELL_BACK: layer.fell_back} if layer is not None and layer.fell_back else {},
-        nodes=tuple(operators),
-        onnx_nodes=tuple(dict.fromkeys(names)),
-        estimated_us=total_us if layer else 0.0,
-        in_place_us=total_us if layer else 0.0,
-        node_count=graph.count_nodes(operators),
     )
 
 
