@@ -174,15 +174,12 @@ def _with_additions(ours: Document, held: Sequence[Document], seen: Collection[s
     new = [run for run in theirs.runs if run.id not in mine and run.id not in seen]
     together.runs = sorted([*ours.runs, *new], key=lambda run: run.started_at)
     if theirs.graph == ours.graph:
-        by_id = {c.id: c for c in theirs.candidates}
-        together.candidates = [
-            by_id[c.id]
-            if c.cost.state == "unknown" and c.id in by_id and by_id[c.id].key == c.key
-            else c
-            for c in ours.candidates
-        ]
-        mine = {c.id for c in ours.candidates}
-        together.candidates += [c for c in theirs.candidates if c.id not in mine]
+        candidates = {c.id: c for c in ours.candidates}
+        for candidate in theirs.candidates:
+            own = candidates.setdefault(candidate.id, candidate)
+            if own.cost.state == "unknown" and own.key == candidate.key:
+                candidates[candidate.id] = candidate
+        together.candidates = list(candidates.values())
         together.constants = theirs.constants | ours.constants
     return together
 

@@ -91,31 +91,20 @@ def time_copies(settings: ProtocolSettings = NOTHING_DROPPED) -> dict[str, float
     from collage_engine.lowering.virtual_machine import load_cuda
 
     load_cuda()
-    return measured(CudaRuntime(), settings)
-
-
-def measured(
-    cuda: CudaRuntime,
-    settings: ProtocolSettings = NOTHING_DROPPED,
-    clock: Callable[[], float] = time.perf_counter,
-) -> dict[str, float]:
-    """Return the constants of copies, by any runtime that answers like CUDA's."""
-    pair = _Pair(cuda)
+    pair = _Pair(CudaRuntime())
     constants: dict[str, float] = {}
     for direction, work in ((TO_HOST, pair.to_host), (TO_DEVICE, pair.to_device)):
 
         def timed(size: int, calls: int, work: Callable[[int], None] = work) -> float:
-            start = clock()
+            start = time.perf_counter()
             for _ in range(calls):
                 work(size)
-            return clock() - start
+            return time.perf_counter() - start
 
         warm_s = 0.0
         while warm_s < WARM_S:
             warm_s += timed(LARGE, 1)
-        timings = time_interleaved(
-            [partial(timed, SMALL), partial(timed, LARGE)], settings, clock=clock
-        )
+        timings = time_interleaved([partial(timed, SMALL), partial(timed, LARGE)], settings)
         small, large = (timing.median * 1e6 for timing in timings)
         per_byte = max(0.0, large - small) / (LARGE - SMALL)
         constants[byte_constant(direction)] = per_byte
