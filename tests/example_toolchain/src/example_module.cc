@@ -103,17 +103,15 @@ class ExampleModule : public PlanModule {
     }
   }
 
-  std::string Describe() const final {
+  void Describe(json::Object* out) const final {
     json::Array steps;
     for (const Step& step : steps_) {
       json::Object object;
       object.Set(ffi::String("what"), ffi::String(step.what));
       steps.push_back(object);
     }
-    json::Object out;
-    out.Set(ffi::String("threads"), static_cast<int64_t>(1));
-    out.Set(ffi::String("steps"), steps);
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("threads"), static_cast<int64_t>(1));
+    out->Set(ffi::String("steps"), steps);
   }
 
   ffi::Bytes Weights() const final {

@@ -28,7 +28,6 @@ class DnnlModule : public PlanModule {
   DnnlModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
       : PlanModule(symbol, plan_text), held_(weights) {
     json::Object plan = ParseObject(plan_text, "the plan");
-    threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     static const SetThreadsFunction set_threads = FindSetThreads();
     set_threads_ = set_threads;
     try {
@@ -44,7 +43,7 @@ class DnnlModule : public PlanModule {
     program_.Run(compiler_->stream(), pointers());
   }
 
-  std::string Describe() const final {
+  void Describe(json::Object* out) const final {
     json::Array steps;
     for (const Step& step : program_.steps()) {
       json::Object o = About(step);
@@ -57,14 +56,11 @@ class DnnlModule : public PlanModule {
       o.Set(ffi::String("dims"), dims);
       steps.push_back(o);
     }
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String("oneDNN " + Version()));
-    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-    out.Set(ffi::String("steps"), steps);
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("library"), ffi::String("oneDNN " + Version()));
+    out->Set(ffi::String("steps"), steps);
   }
 
-  std::string Layers() final {
+  bool Layers(json::Object* out) final {
     json::Array steps;
     for (const Step& step : program_.steps()) {
       json::Array us;
@@ -74,11 +70,9 @@ class DnnlModule : public PlanModule {
       o.Set(ffi::String("us"), us);
       steps.push_back(o);
     }
-    json::Object out;
-    out.Set(ffi::String("symbol"), ffi::String(symbol()));
-    out.Set(ffi::String("plan"), ffi::String(plan_text()));
-    out.Set(ffi::String("steps"), steps);
-    return LayersFolder() != nullptr ? std::string(json::Stringify(out)) : "";
+    out->Set(ffi::String("plan"), ffi::String(plan_text()));
+    out->Set(ffi::String("steps"), steps);
+    return true;
   }
 
   ffi::Bytes Weights() const final { return held_.Get(); }
@@ -158,14 +152,13 @@ class DnnlModule : public PlanModule {
   }
 
   // Give what follows all threads, or only the caller's.
-  void Share(bool worthwhile) { program_.SetThreads(set_threads_, worthwhile ? threads_ : 1); }
+  void Share(bool worthwhile) { program_.SetThreads(set_threads_, worthwhile ? threads() : 1); }
 
   Program program_;
   std::unique_ptr<Compiler> compiler_;
   std::string at_;
   HeldBytes held_;
   SetThreadsFunction set_threads_ = nullptr;
-  int threads_ = 1;
 };
 
 }  // namespace

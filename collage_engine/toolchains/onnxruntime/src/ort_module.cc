@@ -113,7 +113,6 @@ class OrtModule : public PlanModule {
     if (input_names_.size() != inputs().size() || output_names_.size() != outputs().size()) {
       TVM_FFI_THROW(ValueError) << symbol << ": the plan's names do not match its tensors";
     }
-    threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     spin_ = Get<bool>(plan, "spin");
     files_.Open(plan);
     Open(plan, model);
@@ -148,31 +147,25 @@ class OrtModule : public PlanModule {
     return out;
   }
 
-  std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"),
-            ffi::String("onnxruntime " + OrtApi::Instance().version()));
-    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-    out.Set(ffi::String("spin"), spin_);
-    out.Set(ffi::String("shared_pool"), shared_pool_);
-    return std::string(json::Stringify(out));
+  void Describe(json::Object* out) const final {
+    out->Set(ffi::String("library"),
+             ffi::String("onnxruntime " + OrtApi::Instance().version()));
+    out->Set(ffi::String("spin"), spin_);
+    out->Set(ffi::String("shared_pool"), shared_pool_);
   }
 
-  std::string Layers() final {
-    if (LayersFolder() == nullptr) return "";
+  bool Layers(json::Object* out) final {
     session_.Reset();  // writes its profile
-    json::Object out;
-    out.Set(ffi::String("symbol"), ffi::String(symbol()));
-    out.Set(ffi::String("files"), ffi::String(ProfileFiles()));
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("files"), ffi::String(ProfileFiles()));
+    return true;
   }
 
   ffi::Bytes Weights() const final { return held_.Get(); }
 
  private:
   void Open(const json::Object& plan, const GivenWeights& model) {
-    const Environment& environment = Environment::Instance(threads_, spin_);
-    shared_pool_ = environment.Fits(threads_, spin_);
+    const Environment& environment = Environment::Instance(threads(), spin_);
+    shared_pool_ = environment.Fits(threads(), spin_);
     try {
       OpenSession(plan, model, environment);
     } catch (const ffi::Error&) {
@@ -197,7 +190,7 @@ class OrtModule : public PlanModule {
     if (shared_pool_) {
       api.Call(kDisablePerSessionThreads, options.get());
     } else {
-      api.Call(kSetIntraOpNumThreads, options.get(), threads_);
+      api.Call(kSetIntraOpNumThreads, options.get(), threads());
       api.Call(kAddSessionConfigEntry, options.get(),
                static_cast<const char*>("session.intra_op.allow_spinning"), spin_ ? "1" : "0");
     }
@@ -249,7 +242,6 @@ class OrtModule : public PlanModule {
   std::deque<Argument> arguments_;
   RunFunction run_ = nullptr;
   HeldBytes held_;
-  int threads_ = 1;
   bool spin_ = false;
   bool shared_pool_ = true;
 };

@@ -128,8 +128,7 @@ class BlasModule : public PlanModule {
     // Below 30 µs of work, at some 100 GFLOP/s, waking other threads takes longer than it saves.
     constexpr double kWorthSharing = 3e6;
     const double operations = 2.0 * static_cast<double>(a_.batch.size()) * m_ * n_ * k_;
-    const auto threads = static_cast<int>(Get<int64_t>(plan, "threads"));
-    threads_ = operations < kWorthSharing ? 1 : threads;
+    threads_ = operations < kWorthSharing ? 1 : threads();
   }
 
  protected:
@@ -156,15 +155,13 @@ class BlasModule : public PlanModule {
     });
   }
 
-  std::string Describe() const final {
-    json::Object out;
-    const auto put = [&](const char* key, const std::string& value) { out.Set(ffi::String(key), ffi::String(value)); };
+  void Describe(json::Object* out) const final {
+    const auto put = [&](const char* key, const std::string& value) { out->Set(ffi::String(key), ffi::String(value)); };
     put("library", LibraryName());
     put("what", "sgemm");
     put("size", std::to_string(a_.batch.size()) + " x " + std::to_string(m_) + "x" + std::to_string(n_) + "x" +
                     std::to_string(k_));
-    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("threads"), static_cast<int64_t>(threads_));
   }
 
   ffi::Bytes Weights() const final {

@@ -131,7 +131,6 @@ class OvModule : public PlanModule {
   OvModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& model)
       : PlanModule(symbol, plan_text), held_(model) {
     plan_ = ParseObject(plan_text, "the plan");
-    threads_ = Get<int64_t>(plan_, "threads");
     spin_ = Get<bool>(plan_, "spin");
     precision_ = GetString(plan_, "precision");
     largest_ = GetInts(plan_, "largest");
@@ -155,23 +154,19 @@ class OvModule : public PlanModule {
     OvCheck(ov_infer_request_infer(request_.get()), "OpenVINO fails");
   }
 
-  std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String("openvino " + OvVersion()));
-    out.Set(ffi::String("threads"), threads_);
-    out.Set(ffi::String("spin"), spin_);
-    out.Set(ffi::String("precision"), ffi::String(precision_));
+  void Describe(json::Object* out) const final {
+    out->Set(ffi::String("library"), ffi::String("openvino " + OvVersion()));
+    out->Set(ffi::String("spin"), spin_);
+    out->Set(ffi::String("precision"), ffi::String(precision_));
     json::Object found;
     for (const char* key : {"INFERENCE_NUM_THREADS", "NUM_STREAMS", "INFERENCE_PRECISION_HINT",
                             "PERFORMANCE_HINT", "ENABLE_CPU_PINNING"}) {
       found.Set(ffi::String(key), ffi::String(Property(key)));
     }
-    out.Set(ffi::String("properties"), found);
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("properties"), found);
   }
 
-  std::string Layers() final {
-    if (LayersFolder() == nullptr) return "";
+  bool Layers(json::Object* out) final {
     ov_profiling_info_list_t list{};
     OvCheck(ov_infer_request_get_profiling_info(request_.get(), &list), "OpenVINO has no counters");
     json::Array rows;
@@ -186,10 +181,8 @@ class OvModule : public PlanModule {
       rows.push_back(row);
     }
     ov_profiling_info_list_free(&list);
-    json::Object out;
-    out.Set(ffi::String("symbol"), ffi::String(symbol()));
-    out.Set(ffi::String("rows"), rows);
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("rows"), rows);
+    return true;
   }
 
   ffi::Bytes Weights() const final { return held_.Get(); }
@@ -242,14 +235,14 @@ class OvModule : public PlanModule {
   }
 
   void Compile(const ov_model_t* model) {
-    std::string threads = std::to_string(threads_);
+    const std::string thread_count = std::to_string(threads());
     // A pool that is alone in its process may bind its threads to cores, as OpenVINO does by
     // itself; beside other pools it would sit on cores that they want.
     bool pinning = spin_;
     OvCheck(ov_core_compile_model(
                 OvCore(), model, "CPU", 12, compiled_.out(),
                 ov_property_key_hint_performance_mode, "LATENCY",
-                ov_property_key_inference_num_threads, threads.c_str(),
+                ov_property_key_inference_num_threads, thread_count.c_str(),
                 ov_property_key_num_streams, "1",
                 ov_property_key_enable_profiling, LayersFolder() != nullptr ? "YES" : "NO",
                 ov_property_key_hint_inference_precision, precision_.c_str(),
@@ -271,7 +264,6 @@ class OvModule : public PlanModule {
   OvRequest request_;
   json::Object plan_;
   std::deque<Argument> arguments_;
-  int64_t threads_ = 1;
   bool spin_ = false;
   std::string precision_;
   std::vector<int64_t> largest_;  // magnitude that each input may hold; 0: all of its type

@@ -258,14 +258,12 @@ class StepsModule final : public CudaModule {
     for (auto& step : steps_) step->Launch(memory, workspace_.data(), stream);
   }
 
-  std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String(Step::Library()));
-    out.Set(ffi::String("ready"), ready());
+  void Describe(json::Object* out) const final {
+    out->Set(ffi::String("library"), ffi::String(Step::Library()));
+    out->Set(ffi::String("ready"), ready());
     json::Array described;
     for (const auto& step : steps_) described.push_back(step->Describe());
-    out.Set(ffi::String("steps"), described);
-    return std::string(json::Stringify(out));
+    out->Set(ffi::String("steps"), described);
   }
 
  private:

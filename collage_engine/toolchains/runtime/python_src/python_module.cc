@@ -17,7 +17,6 @@ class PythonModule final : public PlanModule {
         data_(given.owner ? *given.owner : ffi::Bytes(given.data, given.size)) {
     json::Object plan = ParseObject(plan_text, "the plan");
     library_ = GetString(plan, "library");
-    threads_ = Get<int64_t>(plan, "threads");
     on_device_ = Has(plan, "on_device");
     auto open = ffi::Function::GetGlobal(GetString(plan, "opener"));
     if (!open.has_value()) {
@@ -40,11 +39,8 @@ class PythonModule final : public PlanModule {
 
   DLDeviceType device_type() const final { return on_device_ ? kDLCUDA : kDLCPU; }
 
-  std::string Describe() const final {
-    json::Object out;
-    out.Set(ffi::String("library"), ffi::String(library_));
-    out.Set(ffi::String("threads"), threads_);
-    return std::string(json::Stringify(out));
+  void Describe(json::Object* out) const final {
+    out->Set(ffi::String("library"), ffi::String(library_));
   }
 
   ffi::Bytes Weights() const final { return data_; }
@@ -53,7 +49,6 @@ class PythonModule final : public PlanModule {
   ffi::Bytes data_;
   ffi::Function run_;
   std::string library_;
-  int64_t threads_ = 1;
   bool on_device_ = false;
 };
 

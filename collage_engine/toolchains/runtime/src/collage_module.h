@@ -224,6 +224,7 @@ class PlanModule : public ffi::ModuleObj {
     json::Object plan = ParseObject(plan_text_, "the plan");
     inputs_ = ParseTensorSpecs(plan, "inputs");
     outputs_ = ParseTensorSpecs(plan, "outputs");
+    threads_ = static_cast<int>(Get<int64_t>(plan, "threads"));
     for (const TensorSpec& output : outputs_) returns_ |= output.open;
     pointers_.assign(inputs_.size() + (returns_ ? 0 : outputs_.size()), nullptr);
   }
@@ -245,8 +246,8 @@ class PlanModule : public ffi::ModuleObj {
       return ffi::Function::FromPacked(
           [self, make](ffi::PackedArgs, ffi::Any* result) { *result = make(); });
     };
-    if (name == "collage.inside") return giving([this] { return ffi::String(Describe()); });
-    if (name == "collage.layers") return giving([this] { return ffi::String(Layers()); });
+    if (name == "collage.inside") return giving([this] { return Inside(); });
+    if (name == "collage.layers") return giving([this] { return TimedLayers(); });
     if (name == "collage.plan") return giving([this] { return ffi::String(plan_text_); });
     if (name == "collage.save") return giving([this] { return SaveToBytes(); });
     return std::nullopt;
@@ -271,11 +272,11 @@ class PlanModule : public ffi::ModuleObj {
     TVM_FFI_THROW(TypeError) << symbol_ << " cannot make a value whose size depends on the data";
     TVM_FFI_UNREACHABLE();
   }
-  // What is inside, as JSON for the faces.
-  virtual std::string Describe() const = 0;
-  // The times of what is inside in the calls so far, as JSON for the toolchain's Python side; empty
-  // where LayersFolder() is null, or where nothing inside can be timed. No call may follow.
-  virtual std::string Layers() { return ""; }
+  // What is inside, for the faces, besides the plan's threads.
+  virtual void Describe(json::Object* out) const = 0;
+  // The times of what is inside in the calls so far, for the toolchain's Python side; false where
+  // nothing inside can be timed. Asked where LayersFolder() is; no call may follow.
+  virtual bool Layers(json::Object*) { return false; }
   // The weights as they were given.
   virtual ffi::Bytes Weights() const = 0;
   // Where its arguments lie.
@@ -286,10 +287,25 @@ class PlanModule : public ffi::ModuleObj {
   const std::vector<void*>& pointers() const { return pointers_; }
   const std::string& symbol() const { return symbol_; }
   const std::string& plan_text() const { return plan_text_; }
+  // How many threads the run gives it.
+  int threads() const { return threads_; }
   // What is serialised from now on: the plan with choices made by measuring.
   void set_plan_text(std::string text) { plan_text_ = std::move(text); }
 
  private:
+  ffi::String Inside() const {
+    json::Object out;
+    out.Set(ffi::String("threads"), static_cast<int64_t>(threads_));
+    Describe(&out);
+    return json::Stringify(out);
+  }
+
+  ffi::String TimedLayers() {
+    json::Object out;
+    out.Set(ffi::String("symbol"), ffi::String(symbol_));
+    return LayersFolder() != nullptr && Layers(&out) ? json::Stringify(out) : ffi::String("");
+  }
+
   void Call(const ffi::PackedArgs& args, ffi::Any* result) {
     // Arena, cached tensors and argument pointers belong to one call at a time.
     std::lock_guard<std::mutex> lock(mutex_);
@@ -349,6 +365,7 @@ class PlanModule : public ffi::ModuleObj {
   std::vector<TensorSpec> inputs_;
   std::vector<TensorSpec> outputs_;
   std::vector<void*> pointers_;
+  int threads_ = 1;
   bool returns_ = false;
   std::mutex mutex_;
 };
