@@ -74,11 +74,16 @@ class Placement:
         self.outputs = [_node(value, about["sizes"]) for value in self.model.outputs]
         on_host = self.model.manifest["device"] == "cpu"
         self.providers = [*([] if on_host else ["CUDAExecutionProvider"]), "CPUExecutionProvider"]
+        self.has_texts = any(value.dtype == "string" for value in self.model.outputs)
         self.has_warned = False
 
     def run(self, wanted: Any, feeds: Any) -> list[Any]:
-        """Run on inputs by name."""
+        """Run on inputs by name; texts are objects, as sessions return them."""
         outputs: list[Any] = self.model.run(wanted or None, feeds)
+        if self.has_texts:
+            return [
+                output.astype(object) if output.dtype.kind in "SU" else output for output in outputs
+            ]
         return outputs
 
 
@@ -113,7 +118,10 @@ def _listed() -> dict[str, Path]:
         folder = Path(name).resolve()
         try:
             loader = _loader()
-            about = loader.manifest_of(folder)["model"]
+            manifest = loader.manifest_of(folder)
+            about = manifest["model"]
+            if any(value.name.endswith("]") for value in loader.values_of(manifest, "inputs")):
+                raise ValueError("it takes sequences of tensors, which sessions take otherwise")
         except ValueError as error:
             raise ValueError(f"{PLACEMENTS}: {folder}: {error}") from error
         folders.setdefault(about["sha256"], folder)

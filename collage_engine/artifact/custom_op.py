@@ -89,6 +89,8 @@ def _why_not(artifact: Path, manifest: Mapping[str, Any]) -> str | None:
         about = read_manifest(artifact / entry["folder"])
         if about.get("requires"):
             return str(about["requires"][0]["reason"])
+        if any(value["dtype"] == "string" for value in (*about["inputs"], *about["outputs"])):
+            return "it takes or gives texts, which the loader in Python takes only"
     return None
 
 

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from onnx import TensorProto, numpy_helper
 
+from collage_engine.model.values import TEXT_TYPE, encoded
 from collage_engine.support.errors import UsageError, displayable, short_reason
 
 ArrayKind = tuple[tuple[int, ...], np.dtype]
@@ -178,6 +179,8 @@ def _fitting(name: str, array: np.ndarray, expected: ArrayKind) -> np.ndarray:
     Raises:
         UsageError: It is neither what the model takes nor several of these.
     """
+    if expected[1] == TEXT_TYPE and array.dtype.kind in "SUO":
+        array = encoded(array)
     shape = array.shape
     several = len(shape) == len(expected[0]) + 1 and shape[1:] == expected[0]
     if shape != expected[0] and not (several and shape[0] <= MOST_SAMPLES):

@@ -118,6 +118,8 @@ def wrong_by(error: tuple[float, float], bound: float, dtype: str) -> str | None
     absolute, relative = error
     if relative <= bound:  # NaN is within no bound
         return None
+    if dtype == "string":
+        return "another text"
     if np.isinf(absolute):
         return "not finite in the same places, or of another shape"
     if is_exact(dtype) and bound:
@@ -178,6 +180,8 @@ def errors(
     far = float("inf"), float("inf")
     if computed.shape != truth.shape:
         return far
+    if truth.dtype.kind == "S":  # texts are right or wrong
+        return (0.0, 0.0) if np.array_equal(computed, truth) else far
     is_long = truth.dtype.kind in "iuf" and truth.dtype.itemsize == 8
     y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, truth))
     finite = np.isfinite(r)

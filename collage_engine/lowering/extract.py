@@ -112,6 +112,7 @@ def relax_type(kind: TensorType) -> Any:
     """Return the Relax type of a tensor."""
     from tvm import relax
 
+    kind = kind.stored
     if kind.is_open:
         return relax.TensorType(None, kind.dtype, ndim=-1 if kind.any_rank else len(kind.shape))
     return relax.TensorType(kind.shape, kind.dtype)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from collage_engine.model.values import numpy_type
+from collage_engine.model.values import bytes_of, from_bytes, numpy_type
 from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ToolchainError
@@ -24,7 +24,8 @@ def empty(kind: TensorType, device: Any = None) -> Tensor:
     """Return an uninitialised tensor, 64-byte aligned; on the CPU unless a ``device`` is given."""
     import tvm
 
-    return tvm.runtime.empty(kind.shape, kind.dtype, tvm.cpu() if device is None else device)
+    stored = kind.stored
+    return tvm.runtime.empty(stored.shape, stored.dtype, tvm.cpu() if device is None else device)
 
 
 def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tensor:
@@ -44,7 +45,9 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
             f"expected {kind}, got {array.dtype}[{','.join(map(str, array.shape))}]"
         )
     tensor = empty(kind, device)
-    tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.shape))
+    if kind.dtype == "string":
+        array = bytes_of(array)
+    tensor.copyfrom(np.ascontiguousarray(array).reshape(kind.stored.shape))
     return tensor
 
 
@@ -53,9 +56,11 @@ def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
 
     Args:
         tensor: The tensor; one on a device is waited for.
-        kind: The logical type, which tells bfloat16; None: as the tensor says.
+        kind: The logical type, which tells texts and bfloat16; None: as the tensor says.
     """
     array: np.ndarray = tensor.numpy()
+    if kind is not None and kind.dtype == "string":
+        return from_bytes(array)
     if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_type("bfloat16"):
         array = array.view(numpy_type("bfloat16"))
     return array

@@ -106,7 +106,8 @@ def drop_values(model: ModelProto, names: Container[str]) -> dict[str, np.ndarra
 def open_sizes(model: ModelProto) -> OpenSizes:
     """Return what the model leaves open of its inputs' sizes, with 1 for each in the examples.
 
-    Names that are computed from others are left out.
+    Names that are computed from others are left out. Sequences of tensors are left out, too: their
+    sizes are given one by one.
     """
     inputs = open_inputs(model)
     names = _NamedSizes(inputs)
@@ -116,7 +117,7 @@ def open_sizes(model: ModelProto) -> OpenSizes:
         dims = tensor.shape.dim
         if any(not _known(dim) and not dim.dim_param for dim in dims):
             whole[name] = tuple(dim.dim_value if _known(dim) else 1 for dim in dims)
-        elif not tensor.HasField("shape"):
+        elif value.type.HasField("tensor_type") and not tensor.HasField("shape"):
             whole[name] = (1, 1)
     dimensions = {
         name: places

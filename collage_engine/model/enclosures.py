@@ -18,6 +18,8 @@ from collage_engine.model.onnx_outer_values import outer_values
 
 CARRIED = MAPPED_TYPES | {TensorProto.BOOL}
 """Element types of tensors that can pass from one partition to the next."""
+AT_BORDER = CARRIED | {TensorProto.STRING}
+"""Element types of the inputs and outputs of a model."""
 OPEN_RESULTS = {"Compress", "NonMaxSuppression", "NonZero", "Unique"}
 """Operators of the standard whose results always have a size that depends on the data."""
 

@@ -20,13 +20,13 @@ from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS, OnnxNode, shape_of
 from collage_engine.model.draft import node_name
-from collage_engine.model.enclosures import CARRIED
+from collage_engine.model.enclosures import AT_BORDER
 from collage_engine.model.onnx_external import is_mapped
 from collage_engine.model.onnx_file import tensor_array
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name
 from collage_engine.model.opaque import OpaqueOperator, is_standard, operator_of
-from collage_engine.records.graph import TensorType
+from collage_engine.records.graph import TEXT_BYTES, TensorType
 from collage_engine.support.errors import ModelError, short_reason
 
 OTHER_DOMAINS = {
@@ -82,7 +82,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         shapes = {
             i.name: [d.dim_value for d in i.type.tensor_type.shape.dim] for i in model.graph.input
         }
-        super().__init__(shapes, "float32", keep_params_in_input=False, sanitize=True)
+        texts = _text_inputs(model)
+        shapes = {n: [*s, TEXT_BYTES] if n in texts else s for n, s in shapes.items()}
+        element = dict.fromkeys(texts, "uint8") if texts else "float32"
+        super().__init__(shapes, element, keep_params_in_input=False, sanitize=True)
         self._model = model
         self._path = path
         self._types = types
@@ -105,6 +108,11 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
     def values(self) -> dict[str, Any]:
         """Return the Relax variable or constant of each ONNX value, by the value's name."""
         return cast("dict[str, Any]", self._nodes)
+
+    @property
+    def texts(self) -> set[Any]:
+        """Return the Relax parameters of the inputs that hold texts."""
+        return {self._nodes[name] for name in _text_inputs(self._model)}
 
     def run(self) -> tvm.IRModule:
         """Import the model.
@@ -222,7 +230,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
             relax.TensorType([max(extent, 1) for extent in kind.shape], kind.dtype)
             if kind.is_open
             else relax.TensorType(kind.shape, kind.dtype)
-            for kind in types
+            for kind in (each.stored for each in types)
         ]
         given = [self._nodes[i] for i in operator.inputs]
         call = relax.call_dps_packed(
@@ -246,7 +254,7 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         if value in self._opaque.open_types:
             return self._opaque.open_types[value]
         element, shape = self._types.get(value, (0, None))
-        if shape is not None and element in CARRIED:
+        if shape is not None and element in AT_BORDER:
             return TensorType(shape, dtype_name(element))
         node = next(n for n in operator.nodes if value in n.output)
         domain = f" of {node.domain}" if node.domain else ""
@@ -289,6 +297,16 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
         if isinstance(value, relax.ShapeExpr) or tvm.ir.is_prim_expr(value):
             raise ValueError("a shape that is known only when the model runs is not supported")
         raise ValueError(f"the importer gave a {type(value).__name__}")
+
+
+def _text_inputs(model: onnx.ModelProto) -> set[str]:
+    """Return the names of the model's inputs that hold texts."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    return {
+        value.name
+        for value in model.graph.input
+        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING and value.name not in weights
+    }
 
 
 def _as_one_node(operator: OpaqueOperator) -> onnx.NodeProto:

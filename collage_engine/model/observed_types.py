@@ -15,7 +15,7 @@ from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
 from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.model.onnx_types import dtype_name, element_type
-from collage_engine.model.values import numpy_type
+from collage_engine.model.values import TEXT_TYPE, for_onnx, from_onnx, numpy_type
 
 Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
 """Runs a model on inputs by name; gives its outputs in their order."""
@@ -33,8 +33,8 @@ def evaluate_by_definition(model: ModelProto, feeds: Mapping[str, np.ndarray]) -
     """Run a model with ONNX's own reference evaluator: slow, and the standard's operators only."""
     from onnx.reference import ReferenceEvaluator
 
-    given = {v.name: feeds[v.name] for v in model.graph.input if v.name in feeds}
-    return list(map(np.asarray, ReferenceEvaluator(model).run(None, given)))
+    given = for_onnx(feeds, [value.name for value in model.graph.input])
+    return from_onnx(list(ReferenceEvaluator(model).run(None, given)))
 
 
 def observed_types(
@@ -76,7 +76,7 @@ def observed_types(
             continue
         runs += 1
         for name, value in zip(unknown, values, strict=True):
-            dtype = "string" if value.dtype.kind in "OSU" else str(value.dtype)
+            dtype = "string" if value.dtype == TEXT_TYPE else str(value.dtype)
             seen[name].add((element_type(dtype), value.shape))
     if runs < FEWEST:
         return {}, failure

@@ -22,12 +22,13 @@ RANDOM = {
 
 _RECURRENT = {"LSTM", "GRU", "RNN"}
 _FORMS = {
-    "sequence_type": "a sequence",
+    "sequence_type": "a sequence of what are no tensors",
     "optional_type": "an optional value",
     "map_type": "a map",
     "sparse_tensor_type": "a sparse tensor",
 }
-"""Words for an input or output that is no tensor, by its ONNX type."""
+"""Words for an input or output that is neither a tensor nor a sequence of tensors, by its ONNX
+type."""
 
 
 def check_graph(model: ModelProto, path: str) -> None:
@@ -69,11 +70,12 @@ def check_graph(model: ModelProto, path: str) -> None:
 def _check_value(value: ValueInfoProto, kind: str, path: str) -> None:
     what = f"the {kind} '{value.name}'"
     form = value.type.WhichOneof("value")
-    if form in _FORMS:
+    if form == "sequence_type" and value.type.sequence_type.elem_type.HasField("tensor_type"):
+        element = value.type.sequence_type.elem_type.tensor_type.elem_type
+    elif form in _FORMS:
         raise ModelError(f"{path}: {what} is {_FORMS[form]}, not a tensor.")
-    element = value.type.tensor_type.elem_type
-    if element == TensorProto.STRING:
-        raise ModelError(f"{path}: {what} holds texts: not supported.")
+    else:
+        element = value.type.tensor_type.elem_type
     if element or kind == "input":
         _check_element(element, what, path)
 

@@ -86,7 +86,13 @@ def constants_to_initializers(draft: Draft) -> None:
         if op.type != "Constant" or op.domain:
             kept.append(op)
             continue
-        draft.constants[op.outputs[0]] = _constant_value(op, draft.path)
+        value, array = op.outputs[0], _constant_value(op, draft.path)
+        if array.dtype == object and value in draft.output_names:
+            # Relax has no constants of texts: one that leaves the model needs an operator.
+            op.inputs, op.type, op.attributes = [draft.constant(value, array)], "Identity", {}
+            kept.append(op)
+        else:
+            draft.constants[value] = array
     draft.ops = kept
 
 

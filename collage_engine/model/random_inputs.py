@@ -1,4 +1,4 @@
-"""Draws random inputs that a model can digest: floats, integers in range.
+"""Draws random inputs that a model can digest: floats, integers in range, texts.
 
 Floats are drawn from one of several ranges, since many models are defined on some numbers only: a
 logarithm of negative ones is not finite, and what is not finite checks nothing. What has the shape
@@ -26,6 +26,8 @@ from collage_engine.model.whole_numbers import (
 )
 from collage_engine.records.graph import Node, TensorType, ValueIndex
 
+WORDS = np.array([b"a", b"collage", b"monday", "naïve".encode(), b"x@example.org", b"two words"])
+"""Texts that inputs are drawn from; chosen: short ones of several kinds."""
 RANGES: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "normal": lambda x: x,
     "positive": np.abs,
@@ -238,7 +240,9 @@ def random_inputs(
         word = int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "little")
         random = np.random.default_rng([seed, word])
         values: np.ndarray
-        if kind.dtype == "bool":
+        if kind.dtype == "string":
+            values = random.choice(WORDS, kind.shape)
+        elif kind.dtype == "bool":
             values = random.random(kind.shape) < 0.5
         elif is_whole(kind):
             values = whole.draw(index, random, numbers, turn)

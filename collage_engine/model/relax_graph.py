@@ -147,7 +147,10 @@ class Resolver:
         return self._known[expr]
 
     def _parameter(self, variable: Any) -> Tensor:
-        tensor = Tensor(tensor_type(variable.ty), variable)
+        kind = tensor_type(variable.ty)
+        if variable in self._imported.texts:
+            kind = TensorType(kind.shape[:-1], "string")
+        tensor = Tensor(kind, variable)
         self._known[variable] = [tensor]
         return tensor
 

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from onnx import NodeProto, defs
 
 from collage_engine.model.enclosures import (
+    AT_BORDER,
     CARRIED,
     enclose,
     held_constants,
@@ -99,7 +100,7 @@ class ValueKinds:
         }
 
     def _has_type(self, value: str) -> bool:
-        return self.types.get(value, (0, None))[0] in CARRIED
+        return self.types.get(value, (0, None))[0] in AT_BORDER
 
     def _open_type(self, value: str) -> TensorType:
         element = self.types[value][0]

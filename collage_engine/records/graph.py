@@ -65,10 +65,14 @@ KIND_ORDER: dict[OpKind, int] = {
 }
 """The kinds by the numbers of TVM's ``OpPatternKind``, the least restricted first."""
 
+TEXT_BYTES = 256
+"""Bytes of a text (the element type ``string``) at the border of a model, at most; chosen: room
+for a sentence, and tensors of texts have a fixed size."""
 OPEN_SIZE = -1
 """Stands in a shape for a size that depends on the data."""
 
 ITEM_BYTES: dict[str, int] = {
+    "string": TEXT_BYTES,
     "bool": 1,
     "int8": 1,
     "uint8": 1,
@@ -89,7 +93,7 @@ def item_bytes(dtype: str) -> int:
 
 
 class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Shape (elements per dimension) and element type (numpy name, or bfloat16).
+    """Shape (elements per dimension) and element type (numpy name, bfloat16, or string).
 
     A size that depends on the data is ``OPEN_SIZE``; only outputs of a model have such sizes.
     """
@@ -116,6 +120,13 @@ class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):
     def bytes(self) -> int:
         """Return the size in memory, in bytes."""
         return self.elements * item_bytes(self.dtype)
+
+    @property
+    def stored(self) -> TensorType:
+        """Return the tensor type that holds it: texts are ``uint8`` with one more dimension."""
+        if self.dtype != "string":
+            return self
+        return TensorType((*self.shape, TEXT_BYTES), "uint8", self.any_rank)
 
     def __str__(self) -> str:
         if self.any_rank:

@@ -127,9 +127,13 @@ def named_sizes(text: str) -> tuple[str, tuple[int, ...]]:
 def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     """Read ``NAME=1,3,224,224``: return the name and the sizes.
 
+    The tensors of a sequence are ``NAME[0]=2,3`` and so on; ``NAME[]=`` says that it has none.
+
     Raises:
         InvalidValue: The text says no shape, or one that is larger than any memory.
     """
+    if text.endswith("[]="):
+        return text.removesuffix("="), ()
     name, values = named_sizes(text)  # which may be 0, the model knows
     if math.prod(values) > MOST_ELEMENTS:
         raise InvalidValue(f"{text!r} is larger than any memory")

@@ -11,7 +11,7 @@ running are distinguished.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from collage_engine.artifact.loader.run_artifact import (
     Model,
     Pool,
+    encoded,
     load_runtime,
     read_npz,
 )
@@ -205,10 +206,10 @@ class TrialJob:
                 request.threads,
             )
             models = self._pool.at_once(lambda model: model)
-            results = self._pool.at_once(lambda model: model(sample))
+            results = self._pool.at_once(lambda model: with_texts(model(sample)))
         else:
             models = [load_model(request, sample)]
-            results = [models[0](sample)]
+            results = [with_texts(models[0](sample))]
         self._model = models[0]
         self._memory.loaded()
         errors = [_errors(request, request.sample, outputs) for outputs in results]
@@ -276,8 +277,8 @@ class TrialJob:
         """Return the outputs of what is open on some inputs."""
         assert self._model is not None
         if self._pool is None:
-            return self._model(inputs)
-        return self._pool.with_one(lambda model: model(inputs))
+            return with_texts(self._model(inputs))
+        return self._pool.with_one(lambda model: with_texts(model(inputs)))
 
     def _compare_again(self, kept: list[Any]) -> None:
         """Compare outputs after a round with what they have to be.
@@ -299,7 +300,7 @@ class TrialJob:
             expected = [truth[name] for name, _ in request.outputs]
             assert self._model is not None
             on_host = self._threads > 0
-            results = kept[0] if on_host else self._model.arrays(kept[0])
+            results = with_texts(kept[0] if on_host else self._model.arrays(kept[0]))
         elif self._other is not None:
             inputs, expected = self._other
             results = self._on(inputs)
@@ -346,6 +347,11 @@ class TrialJob:
             call_us=call_us,
             inside=tuple(filter(None, (str(answer()) for answer in answers))),
         )
+
+
+def with_texts(outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return outputs with texts as true values hold them, instead of as Python strings."""
+    return [encoded(array) if array.dtype.kind == "U" else array for array in outputs]
 
 
 def turned(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

@@ -16,13 +16,10 @@ from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.records.toolchain import Target
-from collage_engine.support.errors import ModelError, UsageError
 from collage_engine.toolchains import registry
 from tests import zoo
 from tests.support.artifact_cases import artifact_of, compile_loader, cover_in_turn
 from tests.support.model_runs import run_onnx
-from tests.support.written import written
-from tests.zoo.net import Net
 
 
 @pytest.fixture(scope="module")
@@ -80,26 +77,3 @@ def test_both_loaders_return_each_runs_own_size(detector: ImportedModel, tmp_pat
         done = subprocess.run([*loader, str(folder)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "agrees with the sample" in done.stdout
-
-
-def test_an_input_without_elements_is_taken_where_the_user_says_so() -> None:
-    model = written("(float[2,0] x) => (float[n] y) { y = ReduceSum<keepdims=0>(x) }", opset=17)
-    with pytest.raises(ModelError, match=r"--shape x=2,1"):
-        import_onnx(model, "m.onnx")
-    imported = import_onnx(model, "m.onnx", {"x": (2, 0)}, evaluate=evaluate)
-    assert imported.inputs[0][1].elements == 0
-    with pytest.raises(UsageError, match="dimension 0 of the input 'x' is fixed to 2"):
-        import_onnx(model, "m.onnx", {"x": (0, 2)})
-
-
-def test_a_sequence_of_constants_stays_a_sequence() -> None:
-    """Their evaluation gives a list, which must not become a tensor of one more dimension."""
-    net = Net("constants", opset=17)
-    parts = [net.const(np.full((2, 3), k, np.float32)) for k in (5, 7)]
-    many = net.op("SequenceConstruct", *parts)
-    which = net.input("which", [], "int64")
-    net.output(net.op("SequenceAt", many, which), shape=[2, 3])
-    model = import_onnx(net.model(), evaluate=evaluate)
-    for k, wanted in ((0, 5), (1, 7)):
-        (found,) = evaluate(model.onnx, {"which": np.int64(k)})
-        np.testing.assert_array_equal(found, np.full((2, 3), wanted, np.float32))

@@ -223,9 +223,11 @@ def test_what_the_host_cannot_hold_is_refused(artifacts, tmp_path):
     folder = tmp_path / "copy"
     shutil.copytree(artifacts("tvm"), folder)
     manifest = json.loads((folder / "manifest.json").read_text())
+    text = [manifest["inputs"][0] | {"dtype": "string"}]
     for change, words in (
         ({"device": "cuda"}, "on a device"),
         ({"requires": [{"reason": "it runs through a module"}]}, "through a module"),
+        ({"inputs": text}, "texts"),
     ):
         (folder / "manifest.json").write_text(json.dumps(manifest | change))
         with pytest.raises(UsageError, match=words):

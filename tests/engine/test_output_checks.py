@@ -116,6 +116,7 @@ def test_only_what_stands_for_a_float_may_be_a_step_off(imported: Importing) -> 
         ([2**53 + 1], [2**53], "int64", "off by 1 in int64"),
         ([49998], [49999], "int64", "off by 1 in int64"),
         ([True, False], [True, True], "bool", "off by 1 in bool"),
+        ([b"a", b"b"], [b"a", b"c"], "S1", "another text"),
         ([3, 4], [3, 4], "int32", None),
         ([np.nan, -np.inf, 1.0], [np.nan, -np.inf, 1.0], "float32", None),
         ([np.nan, 1.0], [np.inf, 1.0], "float32", "not finite in the same places"),
@@ -128,8 +129,9 @@ def test_the_judgement_of_one_output(
     true: list[object], came: list[object], dtype: str, wrong: str | None
 ) -> None:
     truth, computed = np.array(true, dtype), np.array(came, dtype)
-    bound = 1e-4 if dtype.startswith("float") else 0.0
-    said = wrong_by(errors(computed, truth), bound, dtype)
+    name = "string" if dtype.startswith("S") else dtype
+    bound = 1e-4 if name.startswith("float") else 0.0
+    said = wrong_by(errors(computed, truth), bound, name)
     assert (said is None) if wrong is None else (said or "").startswith(wrong)
 
 

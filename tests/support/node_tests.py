@@ -24,6 +24,7 @@ from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.model.importer import import_onnx
+from collage_engine.model.values import encoded, from_onnx
 from collage_engine.support.errors import CollageError, ToolchainError
 from collage_engine.timing.bench import check
 from collage_engine.toolchains import registry
@@ -148,8 +149,8 @@ def _is_right(case: Any, inputs: dict[str, Any], wanted: Sequence[Any]) -> bool:
         CollageError: The model is refused, or no toolchain computes it.
     """
     inputs, shapes = _as_tensors(case.model, inputs)
+    wanted = from_onnx(wanted)
     model = import_onnx(case.model, "the model", shapes, evaluate=evaluate)
-    wanted = list(map(np.asarray, wanted))
     given = [inputs[name] for name, _ in model.inputs]
 
     def error_to(found: Sequence[Any], truth: Sequence[Any]) -> float:
@@ -186,8 +187,13 @@ def _as_tensors(
     shapes: dict[str, tuple[int, ...]] = {}
     for name, value in inputs.items():
         if isinstance(value, list):
-            continue  # the import refuses it
-        found[name] = value
+            found |= {f"{name}[{k}]": each for k, each in enumerate(value)}
+            shapes |= {f"{name}[{k}]": np.shape(each) for k, each in enumerate(value)}
+            if not value:
+                shapes[f"{name}[]"] = ()
+            continue
+        text = np.asarray(value).dtype.kind in "OUS"
+        found[name] = encoded(value) if text else value
         if np.size(value) == 0 or name in loose:
             shapes[name] = np.shape(value)
     return found, shapes

@@ -120,11 +120,7 @@ def test_optionals_and_maps() -> None:
         check_graph(model, "m.onnx")
     model = _tiny()
     model.graph.input[0].type.CopyFrom(helper.make_sequence_type_proto(kind))
-    with pytest.raises(ModelError, match="input 'x' is a sequence, not a tensor"):
-        check_graph(model, "m.onnx")
-    model = _tiny()
-    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.STRING
-    with pytest.raises(ModelError, match=r"the output '.*' holds texts"):
+    with pytest.raises(ModelError, match="input 'x' is a sequence of what"):
         check_graph(model, "m.onnx")
 
 

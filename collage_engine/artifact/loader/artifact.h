@@ -99,6 +99,7 @@ inline std::vector<Value> ValuesOf(const json::Object& manifest, const char* key
     const auto sample = Get<json::Array>(about, "sample");
     Value value{GetString(about, "name"), GetString(about, "dtype"), {}, -1, sample[0].cast<size_t>(), sample[1].cast<size_t>()};
     if (Has(about, "tolerance")) value.tolerance = Get<double>(about, "tolerance");
+    if (value.dtype == "string") Fail("'" + value.name + "' holds texts, which only the loader in Python takes");
     value.type = ffi::StringToDLDataType(ffi::String(value.dtype));
     if (Field(about, "shape") != nullptr) value.shape = GetInts(about, "shape");
     values.push_back(value);

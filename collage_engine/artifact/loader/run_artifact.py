@@ -55,7 +55,7 @@ import threading
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
@@ -66,6 +66,8 @@ FORMAT, FORMAT_VERSION = "collage-artifact", 6
 MANIFEST, MODULE = "manifest.json", "model.so"
 SAMPLES = ("sample_input.npz", "sample_output.npz")
 """Files of inputs and true outputs."""
+TEXT_BYTES = 256
+"""Bytes of a text at most: it is UTF-8, filled up with zeros, in one more dimension of a tensor."""
 WEIGHTS_FOLDER = "COLLAGE_WEIGHTS_FOLDER"
 """Environment variable by which the toolchains' runtimes find files of weights."""
 LOADING = threading.Lock()
@@ -294,11 +296,43 @@ def numpy_dtype(name: str) -> Any:
     """Return the NumPy type of an element type's name, ``bfloat16`` among them."""
     import numpy as np
 
+    if name == "string":
+        return np.dtype(f"S{TEXT_BYTES}")
     if name == "bfloat16":
         import ml_dtypes
 
         return np.dtype(ml_dtypes.bfloat16)
     return np.dtype(name)
+
+
+def with_elements(inputs: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    """Return inputs by the manifest's names; a sequence goes by the names of its elements."""
+    arrays = {}
+    for name, value in inputs.items():
+        if name in names or not isinstance(value, list):
+            arrays[name] = value
+            continue
+        elements = {f"{name}[{number}]": each for number, each in enumerate(value)}
+        wanted = [each for each in names if each.startswith(f"{name}[")]
+        if wanted and len(wanted) != len(elements):
+            raise ValueError(f"{name!r} must have {len(wanted)} tensors, not {len(elements)}")
+        arrays.update(elements)
+    return arrays
+
+
+def encoded(values: Any) -> Any:
+    """Return texts of fixed width for an array of Python strings or bytes."""
+    import numpy as np
+
+    array = np.asarray(values)
+    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
+    for each in every:
+        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
+            raise ValueError(
+                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
+                f"{TEXT_BYTES} bytes are supported"
+            )
+    return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
 def read_npz(path: Path, kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -369,6 +403,9 @@ class Called(abc.ABC):
     def __call__(self, *arrays: Any, **named: Any) -> Outputs:
         """Run on one array per input; return one per output.
 
+        Texts are arrays of Python strings. An input that is a sequence of tensors is a list; the
+        tensors of an output that is one have entries of their own, NAME[0], NAME[1] and so on.
+
         Args:
             arrays: The inputs in the model's order; or a single dictionary of inputs by name.
             named: Inputs by name.
@@ -391,7 +428,7 @@ class Called(abc.ABC):
             given = dict(zip(names, arrays, strict=False))
         for name in given.keys() & named.keys():
             raise ValueError(f"input {name!r} is given twice")
-        given = {**given, **named}
+        given = with_elements({**given, **named}, names)
         for name in given:
             if name not in names:
                 raise ValueError(f"the model has no input {name!r}; it has {', '.join(names)}")
@@ -449,7 +486,11 @@ class Input:
 
         self.name, self.shape = about["name"], tuple(about["shape"])
         self.kind, self.dtype = about["dtype"], numpy_dtype(about["dtype"])
-        self.tensor = new_tensor(self.shape, self.kind)
+        self._is_text = self.kind == "string"
+        if self._is_text:
+            self.tensor = new_tensor((*self.shape, TEXT_BYTES), "uint8")
+        else:
+            self.tensor = new_tensor(self.shape, self.kind)
         count = math.prod(self.shape) * self.dtype.itemsize
         memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr() if count else 0)
         self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape) if count else None
@@ -477,6 +518,8 @@ class Input:
         Raises:
             ValueError: Its shape is another one, or the conversion would lose something.
         """
+        if self._is_text and array.dtype.kind in "OSU":
+            array = encoded(array)
         if array.shape == self.shape and array.dtype.kind in "iuf" and self.dtype.kind in "iuf":
             import numpy as np
 
@@ -608,12 +651,16 @@ class Model(Called):
             return np.from_dlpack(tensor).copy()
         import tvm_ffi
 
-        # NumPy does not take bfloat16 from a tensor.
-        dtype = numpy_dtype(kind)
-        item = np.dtype(f"uint{8 * dtype.itemsize}")
+        # NumPy takes neither texts nor bfloat16 from a tensor.
+        dtype, is_text = numpy_dtype(kind), kind == "string"
+        item = np.dtype(np.uint8) if is_text else np.dtype(f"uint{8 * dtype.itemsize}")
         view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
         same = view(tensor, tvm_ffi.Shape(tensor.shape), tvm_ffi.dtype(item.name), 0)
-        return np.from_dlpack(same).copy().view(dtype)
+        array = np.from_dlpack(same).copy()
+        if is_text:
+            texts = array.reshape(-1).view(dtype).reshape(array.shape[:-1])
+            return np.char.decode(texts, "utf-8") if texts.size else texts
+        return array.view(dtype)
 
 
 def shapes_of(entry: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -973,6 +1020,8 @@ def error_of(computed: Any, true: Any, loses_nan: bool = False) -> tuple[float, 
     far = float("inf"), float("inf")
     if computed.shape != true.shape:
         return far
+    if true.dtype.kind in "SU":
+        return (0.0, 0.0) if np.array_equal(encoded(computed), encoded(true)) else far
     is_long = true.dtype.kind in "iu" and true.dtype.itemsize == 8  # too long for float64
     y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, true))
     finite = np.isfinite(r)

@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from collage_engine.model.values import for_onnx, from_onnx
 from collage_engine.records.placement import LEAST_RUNS, MOST_RUNS, Layer, Profile
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.time_limits import LEAST_S
@@ -75,8 +76,7 @@ class Evaluator:
         self, outputs: Sequence[str] | None, feeds: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
         """Return the values of these outputs; None: of all, in the file's order."""
-        given = {name: np.asarray(feeds[name]) for name in self.inputs if name in feeds}
-        return list(map(np.asarray, self._session.run(outputs, given)))
+        return from_onnx(self._session.run(outputs, for_onnx(feeds, self.inputs)))
 
 
 SUFFIX = "_kernel_time"
@@ -100,8 +100,7 @@ def profile_layers(file: str, threads: int, inputs: Mapping[str, np.ndarray]) ->
             options.intra_op_num_threads = threads
         providers = onnxruntime.get_available_providers()
         session = onnxruntime.InferenceSession(file, options, providers=providers)
-        taken = {value.name for value in session.get_inputs()}
-        feeds = {name: array for name, array in inputs.items() if name in taken}
+        feeds = for_onnx(inputs, [value.name for value in session.get_inputs()])
         began, runs = time.monotonic(), 0
         while runs < LEAST_RUNS or (runs < MOST_RUNS and time.monotonic() - began < LEAST_S):
             session.run(None, feeds)

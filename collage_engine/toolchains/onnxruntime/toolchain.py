@@ -19,7 +19,7 @@ from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.chains import fusing_rules
-from collage_engine.toolchains.runtime.onnx_fed import OnnxFedToolchain, serialised
+from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain, serialised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -50,6 +50,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         pattern="rising",
     )
     packages = ("onnxruntime-gpu", "onnxruntime")
+    types = ARRAY_TYPES | {"string"}
     returns_open_values = True
     swallowing = frozenset(("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"))
     reads_weight_files = True

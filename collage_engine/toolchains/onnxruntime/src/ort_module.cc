@@ -63,19 +63,62 @@ bool SumsSaturate() {
 #endif
 }
 
+constexpr int kOnnxString = 8;
+
+// Texts of a tensor of bytes as one of ONNX Runtime's, which has its own memory.
+void MakeTexts(const TensorSpec& spec, const char* data, OrtHandle* made) {
+  const OrtApi& api = OrtApi::Instance();
+  void* allocator = nullptr;
+  api.Call(kGetAllocatorWithDefaultOptions, &allocator);
+  api.Call(kCreateTensorAsOrtValue, allocator, static_cast<const int64_t*>(spec.shape.data()),
+           spec.shape.size() - 1, static_cast<int>(kOnnxString), made->out());
+  size_t count = spec.bytes / kTextBytes;
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < count; ++i) {
+    const char* begin = data + i * kTextBytes;
+    texts.emplace_back(begin, strnlen(begin, kTextBytes));
+  }
+  std::vector<const char*> chars;
+  for (const std::string& text : texts) chars.push_back(text.c_str());
+  api.Call(kFillStringTensor, made->get(), static_cast<const char* const*>(chars.data()), count);
+}
+
+// ONNX Runtime's texts as bytes, each filled up with zeros.
+std::string ReadTexts(const void* value, size_t count) {
+  const OrtApi& api = OrtApi::Instance();
+  std::string out(count * kTextBytes, '\0');
+  for (size_t i = 0; i < count; ++i) {
+    size_t size = 0;
+    api.Call(kGetStringTensorElementLength, value, i, &size);
+    if (size > static_cast<size_t>(kTextBytes)) {
+      TVM_FFI_THROW(ValueError) << "a text of " << size << " bytes was computed, and at most "
+                                << kTextBytes << " are supported";
+    }
+    if (size != 0) {
+      api.Call(kGetStringTensorElement, value, size, i,
+               static_cast<void*>(out.data() + i * kTextBytes));
+    }
+  }
+  return out;
+}
+
 // A tensor argument's OrtValue. It is bound to its address for good, so it is made anew where the
 // address is another one than in the call before.
 class Argument {
  public:
   Argument(const TensorSpec& spec, void* memory)
       : spec_(spec),
-        type_(OnnxType(spec.dtype_name)),
+        type_(spec.text ? kOnnxString : OnnxType(spec.dtype_name)),
         memory_(memory) {
     make_ = OrtApi::Instance().Function<Make>(kCreateTensorWithDataAsOrtValue);
   }
 
+  bool text() const { return spec_.text; }
+
   void* At(void* data) {
-    if (value_.get() == nullptr || data != data_) {
+    if (spec_.text) {  // the texts that lie there now are copied for each call
+      MakeTexts(spec_, static_cast<const char*>(data), &value_);
+    } else if (value_.get() == nullptr || data != data_) {
       OrtApi::Instance().Check(make_(memory_, data, spec_.bytes, spec_.shape.data(),
                                      spec_.shape.size(), type_, value_.out()));
       data_ = data;
@@ -127,12 +170,20 @@ class OrtModule : public PlanModule {
     const std::vector<void*>& data = pointers();
     size_t n = input_names_.size();
     for (size_t i = 0; i < arguments_.size(); ++i) {
-      // The session makes what is returned: it knows only then how large that is.
-      values_[i] = i >= data.size() ? nullptr : arguments_[i].At(data[i]);
+      // The session makes texts itself, and what is returned: it knows only then how large they are.
+      bool made_there = i >= data.size() || (i >= n && arguments_[i].text());
+      values_[i] = made_there ? nullptr : arguments_[i].At(data[i]);
     }
     OrtApi::Instance().Check(run_(session_.get(), nullptr, input_chars_.data(),
                                   values_.data(), n, output_chars_.data(), output_names_.size(),
                                   values_.data() + n));
+    for (size_t i = n; i < data.size(); ++i) {
+      if (!arguments_[i].text()) continue;
+      OrtHandle made(kReleaseValue);
+      *made.out() = values_[i];
+      std::string texts = ReadTexts(made.get(), outputs()[i - n].bytes / kTextBytes);
+      std::memcpy(data[i], texts.data(), texts.size());
+    }
   }
 
   ffi::Array<ffi::Any> ExecuteReturning() final {
@@ -227,6 +278,12 @@ class OrtModule : public PlanModule {
   ffi::Tensor Copy(void* value, const TensorSpec& spec) {
     const OrtApi& api = OrtApi::Instance();
     std::vector<int64_t> shape = OrtShape(value);
+    if (spec.text) {
+      size_t count = 1;
+      for (int64_t extent : shape) count *= static_cast<size_t>(extent);
+      shape.push_back(kTextBytes);
+      return NewTensor(ReadTexts(value, count).data(), shape, spec);
+    }
     void* data = nullptr;
     api.Call(kGetTensorMutableData, value, &data);
     return NewTensor(data, shape, spec);

@@ -99,12 +99,22 @@ struct TensorSpec {
   size_t bytes;
   // A size, or the number of dimensions, depends on the data.
   bool open = false;
+  // Texts: UTF-8 filled up with zeros, the last dimension of a tensor of bytes.
+  bool text = false;
 };
+
+// Bytes of a text, as collage_engine/records/graph.py has them.
+inline constexpr int64_t kTextBytes = 256;
 
 inline TensorSpec ParseTensorSpec(const json::Object& object) {
   TensorSpec spec;
   spec.shape = GetInts(object, "shape");
   spec.dtype_name = GetString(object, "dtype");
+  spec.text = spec.dtype_name == "string";
+  if (spec.text) {
+    spec.dtype_name = "uint8";
+    spec.shape.push_back(kTextBytes);
+  }
   spec.dtype = ffi::StringToDLDataType(ffi::String(spec.dtype_name));
   size_t elements = 1;
   spec.open = Has(object, "any_rank") && Get<bool>(object, "any_rank");
