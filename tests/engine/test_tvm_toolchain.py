@@ -94,7 +94,7 @@ def test_equal_kernels_are_scheduled_once() -> None:
 
 def test_images_stay_channels_last_between_kernels() -> None:
     model = import_onnx(zoo.build("mobilenet_v2", size=32))
-    from collage_engine.toolchains.tvm.rebuild import relax_module
+    from collage_engine.toolchains.tvm.lowering import relax_module
 
     module, _ = relax_module(whole(model, INSTANCE))
     assert channels_last.worthwhile(module["main"])
@@ -105,7 +105,7 @@ def test_images_stay_channels_last_between_kernels() -> None:
 
 
 def test_narrow_convolutions_keep_their_layout() -> None:
-    from collage_engine.toolchains.tvm.rebuild import relax_module
+    from collage_engine.toolchains.tvm.lowering import relax_module
 
     module, _ = relax_module(whole(import_onnx(zoo.build("unet")), INSTANCE))
     assert not channels_last.worthwhile(module["main"])

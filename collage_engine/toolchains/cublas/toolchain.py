@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -26,19 +25,10 @@ ROUNDED = {"tf32": "tf32", "float16": "fast float16", "bfloat16": "fast bfloat16
 """cuBLASLt's name of the rounding of float32 operands inside a product, by the run's precision."""
 
 
-@dataclass
-class Layout:
-    """A layout says how the operands of a matmul lie: sizes, and elements between matrices."""
-
-    m: int
-    n: int
-    k: int
-    batch: int
-    strides: dict[str, int] = field(default_factory=dict)
-
-
-def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]) -> Layout:
-    """Return the sizes of ``left · right``.
+def layout_of(
+    left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, ...]
+) -> dict[str, int]:
+    """Return the sizes of ``left · right``, and elements between the matrices of a batch.
 
     Raises:
         UnsupportedError: One strided batch cannot hold the product.
@@ -51,13 +41,14 @@ def layout_of(left: tuple[int, ...], right: tuple[int, ...], result: tuple[int, 
     many_a, many_b = prod(a[:-2]), prod(b[:-2])
     if many_b == 1:
         # There is one right-hand matrix: all rows of the left ones are rows of one matrix.
-        return Layout(m * many_a, n, k, 1)
+        return {"m": m * many_a, "n": n, "k": k, "batch": 1}
     rank = max(len(a), len(b)) - 2
     lead_a = (1,) * (rank - len(a) + 2) + tuple(a[:-2])
     lead_b = (1,) * (rank - len(b) + 2) + tuple(b[:-2])
     if many_a == 1 or lead_a == lead_b:
-        strides = {"a": 0 if many_a == 1 else m * k, "b": k * n, "d": m * n, "c": m * n}
-        return Layout(m, n, k, many_b, strides)
+        strides = {"stride_a": 0 if many_a == 1 else m * k, "stride_b": k * n}
+        strides |= {"stride_c": m * n, "stride_d": m * n}
+        return {"m": m, "n": n, "k": k, "batch": many_b, **strides}
     raise UnsupportedError("MatMul: a batch that is broadcast along some of its axes only")
 
 
@@ -98,13 +89,9 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
         shapes[side] = (*shape[:-2], shape[-1], shape[-2]) if transposed[side] else shape
     if transposed["left"] and prod(shapes["left"][:-2]) != 1 == prod(shapes["right"][:-2]):
         raise UnsupportedError("MatMul: a batch of transposed matrices by one matrix")
-    layout = layout_of(shapes["left"], shapes["right"], node.type.shape)
     step: dict[str, Any] = {
         "name": node.name or f"matmul {node.index}",
-        "m": layout.m,
-        "n": layout.n,
-        "k": layout.k,
-        "batch": layout.batch,
+        **layout_of(shapes["left"], shapes["right"], node.type.shape),
         "dtype": kind,
         "compute": ROUNDED.get(precision, "float32") if kind == "float32" else "float32",
         "transpose_a": transposed["left"],
@@ -113,7 +100,6 @@ def steps(places: Places, product: Product, precision: str) -> list[dict[str, An
         "b": places.read(bound["right"]),
         "d": places.write(product.result),
         "epilogue": product.epilogue.removesuffix("_erf"),
-        **{f"stride_{name}": stride for name, stride in layout.strides.items()},
     }
     if product.bias is not None:
         step["bias"] = places.read(product.bias)

@@ -33,9 +33,8 @@ from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onednn import recurrent
 from collage_engine.toolchains.onednn.anchors import ANCHORS
+from collage_engine.toolchains.onednn.elements import ELEMENTS, split_field
 from collage_engine.toolchains.onednn.fuse import fuse
-from collage_engine.toolchains.onednn.pointwise import POINTWISE
-from collage_engine.toolchains.onednn.shaping import SHAPING, split_field
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 from collage_engine.toolchains.runtime.chains import ACTIVATIONS, VALUES
 
@@ -101,8 +100,7 @@ def _search(graph: DataflowGraph) -> Iterator[Claim]:
 
 LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
     **ANCHORS,
-    **POINTWISE,
-    **SHAPING,
+    **ELEMENTS,
 }
 """The function that lowers each Relax operator with one result."""
 RESULTS: dict[str, Callable[[OneDnnProgram, Node, int], int]] = {

@@ -170,8 +170,7 @@ class TvmToolchain(TvmTuning, Toolchain):
     def lower(self, function: Function) -> Any:
         """Implement ``capabilities.LowersToTir``."""
         from collage_engine.kernels.choices import choices_of, using
-        from collage_engine.toolchains.tvm.lowering import lower_function
-        from collage_engine.toolchains.tvm.rebuild import relax_module
+        from collage_engine.toolchains.tvm.lowering import lower_function, relax_module
 
         try:
             if function.instance.architecture:
