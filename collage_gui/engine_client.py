@@ -146,6 +146,8 @@ class EngineClient(QObject):
         self._pending: dict[int, _Pending] = {}
         self._next = 1
         self._buffer = bytearray()
+        self._lines: deque[bytes] = deque()
+        """What has arrived and was not read: also where reading a line has failed."""
         self._errors: deque[str] = deque(maxlen=8)
         self._heard = time.monotonic()
         self._silent = False
@@ -160,6 +162,7 @@ class EngineClient(QObject):
             return
         self.state = "starting"
         self._buffer.clear()
+        self._lines.clear()
         self._errors.clear()
         process = QProcess(self)
         environment = python_environment()
@@ -240,9 +243,9 @@ class EngineClient(QObject):
             return
         *lines, rest = self._buffer.split(b"\n")
         self._buffer = rest
-        for line in lines:
-            if line.strip():
-                self._line(bytes(line))
+        self._lines.extend(bytes(line) for line in lines if line.strip())
+        while self._lines:
+            self._line(self._lines.popleft())
 
     def _line(self, line: bytes) -> None:
         try:

@@ -6,8 +6,8 @@ lost in a crash, and the welcome page offers to restore it.
 
 from __future__ import annotations
 
-import contextlib
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +20,11 @@ from collage_gui.theme import FLOW_MS
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
+
+
+LOCK = "window.lock"
+"""Name of the file in a window's folder that the window keeps locked. The folder itself is locked
+by the engine while it saves a session there."""
 
 
 def recovery_folder() -> Path:
@@ -35,10 +40,11 @@ def left_behind() -> list[Path]:
     """Return the copies whose window is gone without having removed them."""
     lost: list[Path] = []
     for folder in sorted(recovery_folder().glob("*/")):
-        if not is_locked(folder):
-            lost += sorted(folder.glob("*.collage"))
-            with contextlib.suppress(OSError):
-                folder.rmdir()  # where nothing is left in it
+        if not is_locked(folder / LOCK):
+            copies = sorted(folder.glob("*.collage"))
+            lost += copies
+            if not copies:
+                shutil.rmtree(folder, ignore_errors=True)
     return lost
 
 
@@ -54,7 +60,7 @@ class RecoveryCopies(QObject):
         super().__init__(parent)
         self._client = client
         self.folder = recovery_folder() / uuid.uuid4().hex
-        """This window's, on which it holds a lock from the first copy on until it ends, however it
+        """This window's, in which it holds a lock from the first copy on until it ends, however it
         ends. Process ids would not tell windows apart: containers give every window the same."""
         self.copies: dict[Document, Path] = {}
         self._watched: list[Document] = []
@@ -98,7 +104,7 @@ class RecoveryCopies(QObject):
             try:
                 if not self.folder.exists():
                     self.folder.mkdir(parents=True)
-                    hold_lock(self.folder)
+                    hold_lock(self.folder / LOCK)
             except OSError as error:
                 text = f"No recovery copy could be written: {error}"
                 document.requests.logged.emit("warning", text)

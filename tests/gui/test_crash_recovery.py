@@ -155,6 +155,9 @@ def test_autosave_follows_a_pin(opened) -> None:
     page.pins.pin_never("tvm")
     d.until(lambda: d.window.recovery.copy_of(page.document) is not None)
     copy = d.window.recovery.copies[page.document]
+    saved = copy.stat().st_mtime_ns
+    page.pins.pin_never("onednn")
+    d.until(lambda: copy.stat().st_mtime_ns > saved and not page.document.client._pending)
     d.window.documents.remove(page)
     assert not copy.exists()
 
