@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from html import escape
 from string import ascii_lowercase
 from typing import Any, TypeVar, cast
@@ -22,6 +23,7 @@ from PySide6.QtWidgets import (
     QMainWindow,
     QPushButton,
     QSizePolicy,
+    QSplitter,
     QToolButton,
     QVBoxLayout,
     QWidget,
@@ -154,6 +156,23 @@ def lay_out(
             what, *more = part if isinstance(part, tuple) else (part,)
             (box.addLayout if isinstance(what, QLayout) else box.addWidget)(what, *more)
     return box
+
+
+def split_up(way: Qt.Orientation, *parts: QWidget, shares: Sequence[int] = ()) -> QSplitter:
+    """Return widgets side by side, or one below the other, with borders that can be moved.
+
+    Args:
+        way: In which direction they follow each other.
+        parts: The widgets.
+        shares: How the length is shared out at first; what the widgets want by default.
+    """
+    split = QSplitter(way)
+    for part in parts:
+        split.addWidget(part)
+    split.setChildrenCollapsible(False)
+    if shares:
+        split.setSizes([1000 * share for share in shares])  # more than any length
+    return split
 
 
 class ElidedLabel(QLabel):

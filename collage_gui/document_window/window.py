@@ -39,7 +39,7 @@ from collage_gui.panels.runs import AnswerLine, RunsPanel
 from collage_gui.panels.timeline import TimelinePanel
 from collage_gui.preferences import Preferences
 from collage_gui.theme import COLUMN_LETTERS, Theme
-from collage_gui.widgets import SideWindow, lay_out, letters_px, named
+from collage_gui.widgets import SideWindow, lay_out, letters_px, named, split_up
 
 
 class Panels:
@@ -163,10 +163,7 @@ class DocumentWindow(QWidget):
             panel.setAutoFillBackground(True)
             self.tabs.addTab(panel, title)
         self.tabs.setAutoFillBackground(True)
-        columns = QSplitter(Qt.Orientation.Horizontal)
-        columns.addWidget(self._centre())
-        columns.addWidget(self.tabs)
-        columns.setChildrenCollapsible(False)
+        columns = split_up(Qt.Orientation.Horizontal, self._centre(), self.tabs)
         columns.splitterMoved.connect(self._keep_width)
         return columns
 
@@ -177,17 +174,10 @@ class DocumentWindow(QWidget):
         explained = QWidget()
         stage = ((self._stage, 1), self.view.legend)
         lay_out(QVBoxLayout(explained), *stage, edge=0, gap=0)
-        beside = QSplitter(Qt.Orientation.Horizontal)
-        beside.setChildrenCollapsible(False)
-        beside.addWidget(self.panels.outline)
-        beside.addWidget(explained)
+        beside = split_up(Qt.Orientation.Horizontal, self.panels.outline, explained)
         beside.setStretchFactor(1, 1)
         self.panels.outline.hide()
-        below = QSplitter(Qt.Orientation.Vertical)
-        below.setChildrenCollapsible(False)
-        below.addWidget(beside)
-        below.addWidget(self.panels.timeline)
-        below.setSizes([2000, 1000])  # shares of any height
+        below = split_up(Qt.Orientation.Vertical, beside, self.panels.timeline, shares=(2, 1))
         self.panels.timeline.hide()
         parts = (self.answer, self.find_bar, (below, 1), self.strip)
         lay_out(QVBoxLayout(centre), *parts, edge=0, gap=0)

@@ -12,7 +12,6 @@ from PySide6.QtGui import QAction, QShowEvent
 from PySide6.QtWidgets import (
     QComboBox,
     QPlainTextEdit,
-    QSplitter,
     QTabWidget,
     QTextBrowser,
     QTreeWidget,
@@ -38,7 +37,7 @@ from collage_gui.document.document import Document
 from collage_gui.panels.candidates import CandidatesPanel, partition_text
 from collage_gui.panels.tables import allow_copying
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, named, plain_tip, text_label
+from collage_gui.widgets import lay_out, named, plain_tip, split_up, text_label
 
 
 class AttributesPage(QWidget):
@@ -135,11 +134,7 @@ class NodePanel(QWidget):
         self.tabs.addTab(self.attributes, "Attributes")
         self.tabs.addTab(self.code, "Code")
         self.tabs.currentChanged.connect(lambda _: self._ask())
-        split = QSplitter(Qt.Orientation.Vertical)
-        split.setChildrenCollapsible(False)
-        split.addWidget(self.why)
-        split.addWidget(self.tabs)
-        split.setSizes([1000, 1000])  # shares of any height: equal ones
+        split = split_up(Qt.Orientation.Vertical, self.why, self.tabs, shares=(1, 1))
         lay_out(QVBoxLayout(self), split, edge=0)
         document.selection.changed.connect(self._ask)
         document.selection.candidate_changed.connect(self._ask)

@@ -7,7 +7,7 @@ from typing import Any
 
 from PySide6.QtCore import QPointF, Qt
 from PySide6.QtGui import QAction, QShowEvent
-from PySide6.QtWidgets import QHBoxLayout, QSplitter, QToolTip, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QToolTip, QVBoxLayout, QWidget
 
 from collage_engine.drawing.groups import equal_blocks
 from collage_engine.drawing.timeline import TimeBar, Timeline, against, timeline
@@ -26,6 +26,7 @@ from collage_gui.widgets import (
     lay_out,
     named,
     plain_tip,
+    split_up,
     tool_button,
 )
 
@@ -79,11 +80,7 @@ class TimelinePanel(QWidget):
         lay_out(QVBoxLayout(left), head, (self._stage, 1), edge=0.5, gap=0.5)
         buttons = lay_out(QHBoxLayout(), None, attempt)
         lay_out(QVBoxLayout(right), (self.table, 1), buttons, edge=0.5, gap=0.5)
-        split = QSplitter(Qt.Orientation.Horizontal)
-        split.setChildrenCollapsible(False)
-        split.addWidget(left)
-        split.addWidget(right)
-        split.setSizes([3000, 2000])  # shares of any width
+        split = split_up(Qt.Orientation.Horizontal, left, right, shares=(3, 2))
         lay_out(QVBoxLayout(self), split, edge=0)
         document.placement.changed.connect(self.refresh)
         document.graph_changed.connect(self.refresh)
