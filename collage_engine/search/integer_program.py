@@ -317,12 +317,14 @@ class IntegerProgram:
 
         self._stop = False
         self._highs.setOptionValue("time_limit", max(0.0, deadline - time.monotonic()))
-        threading.Thread(target=work, daemon=True).start()
+        worker = threading.Thread(target=work, daemon=True)
+        worker.start()
         try:
             done.wait(max(0.0, deadline - time.monotonic()))
         finally:
             self._stop = True  # some of its steps look at no clock
             done.wait()  # a process that ended before HiGHS would be aborted
+            worker.join()  # not before: an interrupted join takes a thread for ended
         return self._highs.getModelStatus()
 
     def _interrupt(self, event: Any) -> None:
