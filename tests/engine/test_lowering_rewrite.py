@@ -98,28 +98,6 @@ def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():
         execution_order(functions(branches(), [[0, 2, 3], [1], [4]]))
 
 
-def test_equal_kernels_and_equal_constants_are_kept_once():
-    weight = np.random.default_rng(0).standard_normal((64, 64), dtype="float32")
-    nodes = " ".join(f"m{k} = MatMul(v{k}, w{k}) v{k + 1} = Relu(m{k})" for k in range(4))
-    weights = {f"w{k}": weight for k in range(4)}
-    model = onnx_model(f"(float[8,64] v0) => (float[8,64] v4) {{ {nodes} }}", **weights)
-    groups = [[2 * k, 2 * k + 1] for k in range(4)]
-    inputs = {"v0": np.random.default_rng(1).standard_normal((8, 64), dtype="float32") * 0.1}
-    outputs, assembled = run(model, groups, inputs)
-    np.testing.assert_allclose(
-        outputs[0], original_outputs(model, inputs)["v4"], rtol=1e-4, atol=1e-5
-    )
-    from tvm import relax
-    from tvm.tirx import PrimFunc
-
-    from collage_engine.lowering.virtual_machine import build_target
-
-    kernels = [f for f in assembled.module.functions.values() if isinstance(f, PrimFunc)]
-    assert len(kernels) == 2
-    constants = relax.build(assembled.module, build_target()).stats()
-    assert constants.count("[64, 64]") == 1, constants
-
-
 def test_a_model_of_no_operators_still_builds():
     model = onnx_model("(float[2] x) => (float[2] y) { y = Identity(x) }")
     assert not model.graph.operators
