@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +16,13 @@ import tvm
 from onnx import ModelProto
 from tvm import relax, tirx
 
-from collage_engine.kernels.cuda import lowering
+from collage_engine.kernels.cuda import legalize
 from collage_engine.kernels.cuda.direct import (
     DirectPlan,
     DirectProblem,
     direct_chosen,
     direct_plans,
 )
-from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.lowering import lower_module
 from collage_engine.kernels.cuda.product.plan import (
     F16,
@@ -87,7 +85,7 @@ def lowered(
 ) -> tvm.IRModule:
     """The module's kernels, products in tiles of this plan."""
     if plan is not None:
-        monkeypatch.setattr(lowering, "Products", partial(Products, plans=lambda *_: plan))
+        monkeypatch.setattr(legalize, "chosen", lambda *_: plan)
     return lower_module(module, architecture)
 
 
@@ -245,7 +243,7 @@ def test_products_left_in_float32_are_computed_so(monkeypatch: pytest.MonkeyPatc
         asked.append(math)
         return chosen(sizes, math, count)
 
-    monkeypatch.setattr(lowering, "Products", partial(Products, plans=noted))
+    monkeypatch.setattr(legalize, "chosen", noted)
     _, reduced = TVM.instances(Target.cuda("sm_90a"), FLOAT16)
     TVM.lower(whole(model, keep_float32(reduced, [products[1]])))
     assert asked == [F16, PLAIN, F16]
@@ -312,12 +310,6 @@ ROWS = {
         "r = Sqrt(m) n = Div(c, r) h = Cast<to=10>(n) y = Mul(g, h)",
         ["GeneralReduction"],
     ),
-    "embeddings that are read after their norm, too": (
-        "int64[1,3] i",
-        "e = Gather(w, i) a = Add(e, b) n = LayerNormalization<axis=-1>(a, g, b) "
-        "t = Transpose<perm=[0, 2, 1]>(n) p = MatMul(a, t) q = MatMul(p, n) y = Add(a, q)",
-        ["GeneralReduction", "Transpose", "Matmul", "Matmul"],
-    ),
 }
 
 
@@ -362,5 +354,3 @@ def test_norms_of_exported_models_are_one_kernel_each(name: str) -> None:
     }
     assert "softmax_rows" in kernels and kernels.keys() & {"layer_norm_rows", "mean_rows"}
     assert not [each for each in kernels if "softmax" in each and "rows" not in each]
-    # Embeddings are looked up in the kernel of their norm; what is left are masks.
-    assert {str(f.params[0].dtype) for n, f in kernels.items() if "take" in n} <= {"bool"}

@@ -25,7 +25,7 @@ from collage_engine.kernels.cuda.problems import (
     worthwhile,
 )
 from collage_engine.kernels.cuda.product.forms import Convolution, Form, Matmul, added, result_of
-from collage_engine.kernels.cuda.product.plan import ProductPlan, ProductSizes, chosen
+from collage_engine.kernels.cuda.product.plan import chosen
 from collage_engine.kernels.relax_values import (
     ANCHOR,
     const,
@@ -35,10 +35,6 @@ from collage_engine.kernels.relax_values import (
 )
 from collage_engine.records.precision import FLOAT32
 
-ProductPlans = Callable[[ProductSizes, str, int], ProductPlan]
-"""A function that returns the plan of a product, given its sizes, its arithmetic and the
-multiprocessors of the device."""
-
 
 class Products:
     """The legaliser of products for one architecture and precision."""
@@ -47,7 +43,6 @@ class Products:
         self,
         architecture: str,
         precision: str,
-        plans: ProductPlans = chosen,
         *,
         full: Collection[int] = (),
     ) -> None:
@@ -56,14 +51,12 @@ class Products:
         Args:
             architecture: The device's architecture, for example ``sm_90a``.
             precision: The lowest precision that products of float32 may have.
-            plans: Gives the plan of a product.
             full: Which products of ``main``, counted in their order, stay in float32.
         """
         self._full, self._order = frozenset(full), itertools.count()
         self._is_full = False
         """Whether the product that is legalised now stays in float32."""
         self.architecture, self.precision = architecture, precision
-        self.plans = plans
         self._count = multiprocessors(architecture)
 
     def table(self) -> dict[str, Any]:
@@ -157,7 +150,7 @@ class Products:
     def _emit(
         self, builder: relax.BlockBuilder, call: Call, form: Form, math: str, *operands: Expr
     ) -> Expr:
-        plan = self.plans(form.sizes, math, self._count)
+        plan = chosen(form.sizes, math, self._count)
         dtype, given = dtype_of(operands[0]), dtype_of(call)
         kept = given if plan.split == 1 else "float32"
         result = builder.call_te(

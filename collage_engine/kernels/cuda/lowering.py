@@ -20,7 +20,7 @@ from collage_engine.kernels.cuda.epilogue import note_on
 from collage_engine.kernels.cuda.legalize import Products
 from collage_engine.kernels.cuda.product.forms import AnnotatedProduct
 from collage_engine.kernels.cuda.product.schedule import schedule_product
-from collage_engine.kernels.cuda.rows import ROWS_NAME, as_kernels, with_joined_rows
+from collage_engine.kernels.cuda.rows import as_kernels, with_joined_rows
 from collage_engine.kernels.scheduler import SCHEDULE
 from collage_engine.machine.cuda import cuda_target
 from collage_engine.support.errors import ToolchainError, short_reason
@@ -66,47 +66,31 @@ def lower_module(
         ToolchainError: No rule can schedule one of the functions, which the message names.
     """
     target = cuda_target(architecture)
-    for joins_rows in (True, False):
-        with target:
-            products = Products(architecture, precision, full=full)
-            legal = legalised(module, products.table(), joins_rows)
-        for variable, function in list(legal.functions.items()):
-            if isinstance(function, tirx.PrimFunc):
-                name = str(variable.name_hint)
-                scheduled = schedule_of(function, target, name)
-                if touches_booleans(function):
-                    scheduled = without_vectors(scheduled)
-                legal.update_func(variable, scheduled)
-        if not rows_without_rule(legal):
-            break
+    with target:
+        products = Products(architecture, precision, full=full)
+        legal = legalised(module, products.table())
+    for variable, function in list(legal.functions.items()):
+        if isinstance(function, tirx.PrimFunc):
+            scheduled = schedule_of(function, target, str(variable.name_hint))
+            if touches_booleans(function):
+                scheduled = without_vectors(scheduled)
+            legal.update_func(variable, scheduled)
     return legal
 
 
-def rows_without_rule(module: tvm.IRModule) -> bool:
-    """Tell whether joined rows were left to the rule for everything, which is slow."""
-    return any(
-        variable.name_hint.endswith(ROWS_NAME) and str(function.attrs[SCHEDULE]) == "Fallback"
-        for variable, function in module.functions.items()
-        if isinstance(function, tirx.PrimFunc)
-    )
-
-
-def legalised(module: tvm.IRModule, table: dict[str, Any], joins_rows: bool = True) -> tvm.IRModule:
+def legalised(module: tvm.IRModule, table: dict[str, Any]) -> tvm.IRModule:
     """Return the module legalised and fused, its functions not yet scheduled.
+
+    Reductions along the last axis become one kernel with what is around.
 
     Args:
         module: The module.
         table: Legalisations by operator.
-        joins_rows: Whether reductions along the last axis become one kernel with what is around.
     """
-
-    def joined(module: tvm.IRModule, _: Any) -> tvm.IRModule:
-        return with_joined_rows(module) if joins_rows else module
-
     done: tvm.IRModule = tvm.transform.Sequential(
         [
             relax.transform.FoldConstant(),  # weights may be dequantised
-            tvm.transform.module_pass(joined, opt_level=0),
+            tvm.transform.module_pass(lambda m, _: with_joined_rows(m), opt_level=0),
             relax.transform.LegalizeOps(table),
             tvm.transform.module_pass(lambda m, _: as_kernels(m), opt_level=0),
             relax.transform.AnnotateTIROpPattern(),

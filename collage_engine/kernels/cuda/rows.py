@@ -3,9 +3,7 @@
 Normalisations and softmaxes as exporters write them are chains: a residual sum, a cast, a square,
 a mean, a root, a product; a scale, a mask, a softmax, a guard against NaN; embeddings, their sum, a
 layer norm. TVM's fusion joins what follows a reduction, not what precedes it, nor what goes around
-it. Here a group is everything that only its last value depends on, and no path leaves it and comes
-back. It has one result; only embeddings that are read after their norm, too, as by a residual sum,
-are a second one.
+it. Here a group is everything that only its last value depends on, which is its one result.
 """
 
 from __future__ import annotations
@@ -14,13 +12,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import tvm
-from tvm import relax, s_tir, tirx
-from tvm.ir import Range
+from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
-from tvm.tirx.stmt import For, ForKind
 
 from collage_engine.kernels.relax_values import dtype_of, name_of, static_shape
-from collage_engine.kernels.tir_builder import int64, load, seq, store, workspace
 from collage_engine.machine.cuda import SHARED_BYTES
 
 ROWS = "collage.rows"
@@ -46,10 +41,10 @@ BYTES = 4
 
 def with_joined_rows(module: tvm.IRModule) -> tvm.IRModule:
     """Return a module whose ``main`` calls a function for each group, marked by ``ROWS``."""
-    groups, kept = _groups(module["main"])
+    groups = _groups(module["main"])
     if not groups:
         return module
-    outliner = _Outliner(module, groups, kept)
+    outliner = _Outliner(module, groups)
     changed = outliner.visit_expr(module["main"])
     outliner.builder_.update_func(module.get_global_var("main"), changed)
     joined: tvm.IRModule = outliner.builder_.get()
@@ -64,20 +59,15 @@ def as_kernels(module: tvm.IRModule) -> tvm.IRModule:
     return module
 
 
-def _groups(
-    main: relax.Function,
-) -> tuple[dict[relax.Var, list[relax.VarBinding]], dict[relax.Var, relax.Var]]:
-    """Return the bindings of each group, and the embeddings it gives, by its result's variable."""
+def _groups(main: relax.Function) -> dict[relax.Var, list[relax.VarBinding]]:
+    """Return the bindings of each group by its result's variable."""
     bindings = [binding for block in main.body.blocks for binding in block.bindings]
     users: dict[relax.Var, set[relax.Var | None]] = {}
     for user, value in (*((each.var, each.value) for each in bindings), (None, main.body.body)):
         for variable in relax.analysis.free_vars(value):
             users.setdefault(variable, set()).add(user)
     rows_of = [_rows_of(binding) for binding in bindings]
-    embeddings = _embeddings(bindings, rows_of)
-    order = {binding.var: number for number, binding in enumerate(bindings)}
     groups: dict[relax.Var, list[relax.VarBinding]] = {}
-    kept: dict[relax.Var, relax.Var] = {}
     taken: set[relax.Var] = set()
     for end, last in reversed(list(enumerate(bindings))):
         if rows_of[end] is None or last.var in taken:
@@ -88,36 +78,15 @@ def _groups(
             binding = bindings[number]
             if rows_of[number] != rows_of[end] or binding.var in taken:
                 continue
-            readers = users.get(binding.var, set())
-            if not readers & inside:
-                continue
-            if outside := readers - inside:
-                if last.var in kept or binding.var not in embeddings:
-                    continue
-                if any(order.get(reader, end) < end for reader in outside):
-                    continue  # the group may depend on it
-                if static_shape(binding.value) != static_shape(last.value):
-                    continue
-                kept[last.var] = binding.var
-            inside.add(binding.var)
-            group.insert(0, binding)
+            readers = users.get(binding.var)
+            if readers and readers <= inside:
+                inside.add(binding.var)
+                group.insert(0, binding)
         names = {name_of(each.value) for each in group}
         if (len(group) > 1 or SOFTMAX in names) and names & REDUCTIONS and _fits_block(group):
             groups[last.var] = group
             taken |= {binding.var for binding in group}
-    return groups, kept
-
-
-def _embeddings(
-    bindings: list[relax.VarBinding], rows_of: list[tuple[int, ...] | None]
-) -> set[relax.Var]:
-    """Return what is looked up in tables, and what is made of that and constants alone."""
-    embeddings: set[relax.Var] = set()
-    for binding, rows in zip(bindings, rows_of, strict=True):
-        name, read = name_of(binding.value), relax.analysis.free_vars(binding.value)
-        if rows and (name == TAKE or (name in ELEMENTWISE and read and embeddings >= set(read))):
-            embeddings.add(binding.var)
-    return embeddings
+    return groups
 
 
 def _fits_block(group: list[relax.VarBinding]) -> bool:
@@ -152,13 +121,10 @@ class _Outliner(PyExprMutator):  # type: ignore[misc,unused-ignore]
     """Replaces the bindings of each group by a call of a function that holds them."""
 
     def __init__(
-        self,
-        module: tvm.IRModule,
-        groups: Mapping[relax.Var, list[relax.VarBinding]],
-        kept: Mapping[relax.Var, relax.Var],
+        self, module: tvm.IRModule, groups: Mapping[relax.Var, list[relax.VarBinding]]
     ) -> None:
         super().__init__(module)
-        self._groups, self._kept = groups, kept
+        self._groups = groups
         self._inner = {binding.var for last, group in groups.items() for binding in group} - set(
             groups
         )
@@ -171,54 +137,19 @@ class _Outliner(PyExprMutator):  # type: ignore[misc,unused-ignore]
         if group is None:
             super().visit_var_binding_(binding)
             return
-        kept = self._kept.get(binding.var)
-        function, arguments = _function_of(group, kept, self.builder_)
+        function, arguments = _function_of(group)
         reductions = [name for each in group if (name := name_of(each.value)) in REDUCTIONS]
         name = f"{reductions[-1].rpartition('.')[2]}{ROWS_NAME}"
         variable = self.builder_.add_func(function, name)
         call = relax.Call(variable, [self.visit_expr(argument) for argument in arguments])
         result = self.builder_.emit(call)
-        if kept is not None:
-            self.set_var_remap(kept, self.builder_.emit(relax.TupleGetItem(result, 0)))
-            result = self.builder_.emit(relax.TupleGetItem(result, 1))
         self.set_var_remap(binding.var, result)
 
 
-def _both_stored(*values: relax.Var) -> tirx.PrimFunc:
-    """Return a function that copies two values of one shape in one block.
-
-    TVM's rules draw what the values are made of into the block.
-    """
-    shape = static_shape(values[0]) or ()
-    given, stored = (
-        [workspace(shape, dtype_of(value), f"{prefix}{n}") for n, value in enumerate(values)]
-        for prefix in ("given", "stored")
-    )
-    axes = [tirx.IterVar(Range(int64(0), int64(e)), tirx.Var("v", "int64"), 0) for e in shape]
-    index = [axis.var for axis in axes]
-    copies = [store(b, load(a, *index), *index) for a, b in zip(given, stored, strict=True)]
-    region = [Range.from_min_extent(i, int64(1)) for i in index]
-    reads, writes = ([tirx.BufferRegion(b, region) for b in side] for side in (given, stored))
-    loops = [tirx.Var("i", "int64") for _ in shape]
-    block = s_tir.SBlock(axes, reads, writes, "both", seq(*copies))
-    body: Any = s_tir.SBlockRealize(loops, True, block)
-    for variable, extent in reversed(list(zip(loops, shape, strict=True))):
-        body = For(variable, int64(0), int64(extent), ForKind.SERIAL, body)
-    root = s_tir.SBlockRealize([], True, s_tir.SBlock([], [], [], "root", body))
-    return tirx.PrimFunc([*given, *stored], root)
-
-
-def _function_of(
-    group: list[relax.VarBinding], kept: relax.Var | None, builder: relax.BlockBuilder
-) -> tuple[relax.Function, list[Any]]:
+def _function_of(group: list[relax.VarBinding]) -> tuple[relax.Function, list[Any]]:
     """Return a function of some bindings, whose variables are its own, and its arguments.
 
     Constants are parameters, but for numbers that TVM writes into the code of an operator.
-
-    Args:
-        group: The bindings.
-        kept: The variable among them that is a result, too, as the last one's is.
-        builder: Takes the function that stores the two.
     """
     made = {binding.var for binding in group}
     read = [v for each in group for v in relax.analysis.free_vars(each.value) if v not in made]
@@ -253,10 +184,6 @@ def _function_of(
         if is_narrow:
             value = relax.BlockBuilder().normalize(relax.op.astype(bound(value), dtype))
         bindings.append(relax.VarBinding(binding.var, value))
-    if kept is not None:
-        results = [kept, group[-1].var]
-        both = builder.add_func(_both_stored(*results), "both")
-        bound(relax.call_tir(both, results, [value.ty for value in results]))
     result = relax.Var("result", bindings[-1].value.ty)
     bindings[-1] = relax.VarBinding(result, bindings[-1].value)
     body = relax.SeqExpr([relax.DataflowBlock(bindings)], result)
