@@ -20,7 +20,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.blocks import blocks
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.fuse_ops import fused_groups
-from collage_engine.partition.greedy import greedy
+from collage_engine.partition.greedy import GreedyCover, greedy
 from collage_engine.partition.quantized import completed, find
 from collage_engine.partition.rules import CandidateSource, Composites
 from collage_engine.records.candidate import Candidate, Refusal
@@ -91,21 +91,7 @@ def enumerate_candidates(
     records: list[Candidate] = []
     for source in sources:
         collector = _Collector(graph, source)
-        collector.rules()
-        collector.singles()
-        if source.lowers_to_tir:
-            collector.groups(groups)
-        collector.greedy()
-        for cover in covers:
-            for partition in cover.partitions:
-                if partition.source is source:
-                    collector.add(operator_set(partition.operators), "greedy", partition.composites)
-        # Blocks gain nothing over a native toolchain's groups, but between integer composites:
-        # there images keep another layout.
-        if not source.lowers_to_tir or find(graph):
-            for piece in pieces:
-                collector.add(piece, BLOCK)
-        collector.whole_model()
+        collector.collect(groups, covers, pieces)
         records.extend(collector.records())
     return tuple(records)
 
@@ -134,6 +120,36 @@ class _Collector:
         self.worthwhile = _worthwhile(graph, source)
         """Only sets that hold one of these are candidates."""
         self.found: dict[OperatorSet, _Found] = {}
+
+    def collect(
+        self,
+        groups: Iterable[OperatorSet],
+        covers: Iterable[GreedyCover],
+        pieces: Iterable[OperatorSet],
+    ) -> None:
+        """Add all that is proposed: by its rules, by what suits every toolchain, and the model.
+
+        Args:
+            groups: Groups of FuseOps, for native toolchains.
+            covers: Greedy covers of several sources.
+            pieces: Blocks, whose composites are whole.
+        """
+        graph, is_native = self.graph, self.source.lowers_to_tir
+        self.rules()
+        for operator in members(self.supported):
+            self.add(one_operator(operator), "operator")
+        for group in groups if is_native else ():
+            self.add(group, "fuse-ops")
+        for cover in (greedy(graph, [self.source]), *covers):
+            for partition in cover.partitions:
+                if partition.source is self.source:
+                    self.add(operator_set(partition.operators), "greedy", partition.composites)
+        # Blocks gain nothing over a native toolchain's groups, but between integer composites:
+        # there images keep another layout.
+        for piece in pieces if not is_native or find(graph) else ():
+            self.add(piece, BLOCK)
+        if self.source.whole_model and graph.everything == self.supported:
+            self.add(graph.everything, "whole-model")
 
     def add(
         self,
@@ -173,29 +189,8 @@ class _Collector:
         for candidate in candidates:
             found = candidate.sub_graph
             calls = ((name, tuple(members(inside))) for name, inside in found.composites)
-            composites = tuple(sorted(calls, key=_by_nodes))
+            composites = tuple(sorted(calls, key=lambda call: call[::-1]))
             self.add(found.inside, candidate.rule, composites)
-
-    def singles(self) -> None:
-        """Add every supported operator on its own."""
-        for operator in members(self.supported):
-            self.add(one_operator(operator), "operator")
-
-    def groups(self, groups: Iterable[OperatorSet]) -> None:
-        """Add groups of FuseOps."""
-        for operators in groups:
-            self.add(operators, "fuse-ops")
-
-    def greedy(self) -> None:
-        """Add the partitions of the toolchain's greedy partitioning by itself."""
-        for partition in greedy(self.graph, [self.source]).partitions:
-            self.add(operator_set(partition.operators), "greedy", partition.composites)
-
-    def whole_model(self) -> None:
-        """Add the whole model, where the toolchain supports all of it."""
-        everything = self.graph.everything
-        if self.source.whole_model and everything and self.supported == everything:
-            self.add(everything, "whole-model")
 
     def records(self) -> list[Candidate]:
         """Return the candidates' records by first operator."""
@@ -227,8 +222,3 @@ def _worthwhile(graph: DataflowGraph, source: CandidateSource) -> OperatorSet:
     if not is_reduced(source.instance):
         return graph.everything
     return operator_set(node.index for node in graph.nodes if node.op in PRODUCTS)
-
-
-def _by_nodes(composite: tuple[str, tuple[int, ...]]) -> tuple[tuple[int, ...], str]:
-    """Return the sort key of a composite: its operators, then its name."""
-    return composite[1], composite[0]

@@ -107,7 +107,7 @@ def fused_groups(graph: DataflowGraph) -> list[OperatorSet]:
 
 @dataclass(frozen=True)
 class _Forward:
-    """The graph the pass walks: per node its kind and its readers with the edge's kind.
+    """The graph the pass walks: per node its kind and its readers.
 
     A node is a binding of the Relax function: an operator, or a field of the tuple that it returns.
     """
@@ -115,7 +115,7 @@ class _Forward:
     operator: list[OperatorNumber | None]
     """The operator that a node is; None of a field."""
     kind: list[int]
-    readers: list[list[tuple[int, int]]]
+    readers: list[list[int]]
     leaves: list[bool]
 
 
@@ -161,7 +161,7 @@ def _forward(graph: DataflowGraph) -> _Forward:
         view.readers.append([])
         view.leaves.append(False)
         for source in sources:
-            view.readers[source].append((place, kind))
+            view.readers[source].append(place)
         return place
 
     place_of: dict[ValueIndex, int] = {}
@@ -180,7 +180,7 @@ def _forward(graph: DataflowGraph) -> _Forward:
 
 
 class _Partitioner:
-    """Groups as a union-find over nodes; ``kind``, ``anchor``, ``size`` belong to roots."""
+    """Groups as a union-find over nodes; ``kind`` and ``size`` belong to roots."""
 
     def __init__(self, view: _Forward, max_group: int) -> None:
         self.view = view
@@ -188,10 +188,8 @@ class _Partitioner:
         n = len(view.kind)
         self.parent = list(range(n))
         self.kind = list(view.kind)
-        self.anchored = [kind == A for kind in view.kind]
         self.size = [1] * n
-        readers = [[reader for reader, _ in edges] for edges in view.readers]
-        self.dominator = post_dominators(readers, view.leaves.__getitem__, range(n)).parent
+        self.dominator = post_dominators(view.readers, view.leaves.__getitem__, range(n)).parent
         self.path_kind = [O] * n
         """Greatest kind on the edges up to the dominator."""
         self._find_path_kinds()
@@ -209,8 +207,8 @@ class _Partitioner:
             if sink is None:
                 continue
             self.path_kind[index] = E
-            for reader, edge in self.view.readers[index]:
-                greatest, step = edge, reader
+            for reader in self.view.readers[index]:
+                greatest, step = self.kind[reader], reader
                 while step != sink:
                     greatest = max(greatest, self.path_kind[step])
                     above = self.dominator[step]
@@ -261,7 +259,7 @@ class _Partitioner:
         seen = {index}
         work = [index]
         while work:
-            for reader, _ in self.view.readers[work.pop()]:
+            for reader in self.view.readers[work.pop()]:
                 if reader in seen:
                     continue
                 seen.add(reader)
@@ -278,9 +276,8 @@ class _Partitioner:
             return
         self.parent[child] = parent
         self.size[parent] += self.size[child]
-        if self.anchored[child]:
-            self.anchored[parent] = True
-            self.kind[parent] = max(self.kind[parent], self.kind[child])
+        if self.kind[child] == A:
+            self.kind[parent] = A
 
 
 def _epilogue(kind: int, is_sink: bool) -> bool:

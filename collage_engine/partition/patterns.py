@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
@@ -53,6 +53,8 @@ class Pattern(ABC):
     The same object used twice must match the same value.
     """
 
+    inside: ClassVar[bool] = True
+    """Whether what this part matches belongs to the sub-graph."""
     name: str = field(default="", kw_only=True)
     where: Where | None = field(default=None, kw_only=True)
 
@@ -92,31 +94,24 @@ class Pattern(ABC):
         """Return operators a root can have; None when it need not be an operator."""
         return None
 
-    @property
-    def inside(self) -> bool:
-        """Tell whether what this part matches belongs to the sub-graph."""
-        return True
-
 
 @dataclass(frozen=True, eq=False)
 class Anything(Pattern):
     """A wildcard for any value, whose operator stays outside unless another part matches it too."""
+
+    inside = False
 
     def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield one match where the condition holds."""
         if self.satisfied(graph, index):
             yield bound
 
-    @property
-    def inside(self) -> bool:
-        """Returns False: what a wildcard matches stays outside."""
-        return False
-
 
 @dataclass(frozen=True, eq=False)
 class Constant(Pattern):
     """A pattern of a constant; ``scalar`` True wants a single element, False more than one."""
 
+    inside = False
     scalar: bool | None = None
 
     def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
@@ -125,11 +120,6 @@ class Constant(Pattern):
         fits = value.constant and (self.scalar is None or self.scalar == (value.type.elements == 1))
         if fits and self.satisfied(graph, index):
             yield bound
-
-    @property
-    def inside(self) -> bool:
-        """Return False: a constant is no operator."""
-        return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -184,6 +174,7 @@ class Op(Pattern):
 class Either(Pattern):
     """A pattern of several choices, which are tried in order."""
 
+    inside = False  # What a choice matches counts by the choice.
     choices: tuple[Pattern, ...] = ()
 
     def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
@@ -201,11 +192,6 @@ class Either(Pattern):
                 return None
             ops |= choice.root_ops
         return ops
-
-    @property
-    def inside(self) -> bool:
-        """Returns False: what is matched counts by the choice that matched it."""
-        return False  # What a choice matches counts by the choice.
 
 
 def _match_all(

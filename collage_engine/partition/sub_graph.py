@@ -8,7 +8,8 @@ and each bit set over it costs a kilobyte or more.
 
 from __future__ import annotations
 
-from functools import cached_property, reduce
+from collections.abc import Iterable
+from functools import cached_property
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
@@ -27,11 +28,6 @@ TAKE_LISTS = names_where(takes_list=True)
 
 Composites = tuple[tuple[str, OperatorSet], ...]
 """Names and operators of library calls."""
-
-
-def combine_kinds(left: OpKind, right: OpKind) -> OpKind:
-    """Return the kind of two parts together: the greater one."""
-    return left if KIND_ORDER[left] >= KIND_ORDER[right] else right
 
 
 class SubGraph:
@@ -117,7 +113,7 @@ class SubGraph:
     def kind(self) -> OpKind:
         """Return the greatest kind inside."""
         nodes = self.graph.nodes
-        return reduce(combine_kinds, (nodes[operator].kind for operator in members(self.inside)))
+        return _greatest(nodes[operator].kind for operator in members(self.inside))
 
     @cached_property
     def depth(self) -> int:
@@ -189,7 +185,11 @@ class SubGraph:
         if self.inside & other.inside:
             raise ValueError("sub-graphs overlap")
         inside, composites = self.inside | other.inside, self.composites + other.composites
-        return SubGraph(self.graph, inside, composites, combine_kinds(self.kind, other.kind))
+        return SubGraph(self.graph, inside, composites, _greatest((self.kind, other.kind)))
+
+
+def _greatest(kinds: Iterable[OpKind]) -> OpKind:
+    return max(kinds, key=KIND_ORDER.__getitem__)
 
 
 def _flows_into(left: SubGraph, right: SubGraph) -> bool:

@@ -390,15 +390,12 @@ class _Part(Pattern):
 class AttentionPattern(Pattern):
     """Matches attention, with the products before it where one product can be made of them."""
 
+    inside = False  # What is matched counts by its parts.
+
     @property
     def root_ops(self) -> frozenset[str] | None:
         """Return the operators that an attention may end with."""
         return frozenset(RESULTS)
-
-    @property
-    def inside(self) -> bool:
-        """Return False: what is matched counts by its parts."""
-        return False
 
     def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
         """Yield the attention that ends with an operator, first with the products before it."""
