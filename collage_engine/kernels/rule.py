@@ -1,10 +1,9 @@
 """Defines the protocol of every method that writes a kernel: problems, plans, rules, registry.
 
-A *problem* is a piece of work with its sizes: one convolution, one matrix product, one program of
-elementwise stages. A *rule* is one method of solving problems of a kind, for example Winograd's
-method for 3×3 convolutions. A *plan* holds the parameters by which its rule writes the code for
-one problem: tile sizes, how a weight is packed, and so on. A *decision* is a rule with a plan for
-a problem.
+A *problem* is a piece of work with its sizes: one convolution or one matrix product. A *rule* is
+one method of solving problems of a kind, for example Winograd's method for 3×3 convolutions. A
+*plan* holds the parameters by which its rule writes the code for one problem: tile sizes, how a
+weight is packed, and so on. A *decision* is a rule with a plan for a problem.
 
 Rules stand in one ordered ``Registry``, the most specific first. For a problem the first rule that
 matches and expects to be worthwhile decides, with its default plan; a tuned table may name another
@@ -31,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
 import msgspec
 import numpy as np
@@ -53,8 +52,7 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
     Fields are numbers, truth values or one of some literal texts; ranges stand in their types. A
     field whose default is ``None`` is one that the rule estimates itself when it writes; such
-    fields are left out of records. msgspec checks what is read from a record; what is possible for
-    one problem is checked by ``KernelRule.check``.
+    fields are left out of records. msgspec checks what is read from a record.
     """
 
     def to_record(self) -> Record:
@@ -70,22 +68,6 @@ class Plan(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
 
 class NoPlan(Plan, frozen=True):
     """The plan of a rule that has nothing to choose."""
-
-
-class Problem(Protocol):
-    """A piece of work that can be tuned: a struct of its sizes, and what they amount to.
-
-    Its tag, ``family``, says in records what kind of problem it is.
-    """
-
-    @property
-    def multiply_adds(self) -> float:
-        """Returns how many products are added up."""
-        ...
-
-    def operands(self, random: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Return random operands of the problem, unpacked, for trying kernels."""
-        ...
 
 
 def workload_of(problem: Any, machine: Any) -> str:
@@ -117,7 +99,9 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     name: ClassVar[str]
     """The name by which kernels of this rule are marked, and by which records name the rule."""
     problem_type: ClassVar[type]
-    """The class of the problems that the rule writes kernels for."""
+    """The class of the problems that the rule writes kernels for: a struct of sizes, whose tag,
+    ``family``, says in records what kind it is. ``multiply_adds`` says how many products are added
+    up, ``operands(random)`` gives random operands, unpacked, for trying kernels."""
     plan_type: ClassVar[type[Plan]] = NoPlan
 
     @abstractmethod
@@ -139,7 +123,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
     @abstractmethod
     def default(self, problem: ProblemT, machine: MachineT) -> PlanT:
-        """Return the plan that the rule's own cost model prefers; it passes ``check``."""
+        """Return the plan that the rule's own cost model prefers."""
 
     def neighbours(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> Iterator[PlanT]:
         """Yield plans that differ from ``plan`` in one respect, those that matter most first.
@@ -149,21 +133,14 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
         Args:
             problem: The problem whose kernel is tuned.
-            plan: The plan to differ from; it passes ``check``.
+            plan: The plan to differ from.
             machine: The processor or device on which the kernel is to run.
 
         Yields:
-            Plans that pass ``check``. A rule without a tuning space yields none.
+            Plans that suit the sizes and fit the registers: what the tuner may choose. A rule
+            without a tuning space yields none.
         """
         return iter(())
-
-    def check(self, problem: ProblemT, plan: PlanT, machine: MachineT) -> None:
-        """Check a plan against the problem's sizes and the machine's registers.
-
-        Raises:
-            PlanError: The plan cannot be followed.
-        """
-        return
 
     def pack(
         self, problem: ProblemT, plan: PlanT, machine: MachineT, weight: np.ndarray
@@ -195,7 +172,7 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
 
         Args:
             problem: The problem, as the note on the block has it.
-            plan: A plan that passes ``check``.
+            plan: One of the rule's plans. One that does not fit the registers is slow, not wrong.
             epilogue: What is done with each finished element, with the operands' buffers and the
                 context in which the kernel is written.
         """
@@ -243,9 +220,6 @@ class Registry:
         self._by_name = {rule.name: rule for rule in self._rules}
         if len(self._by_name) < len(self._rules):
             raise ValueError("two kernel rules have one name")
-
-    def __iter__(self) -> Iterator[KernelRule[Any, Any, Any]]:
-        return iter(self._rules)
 
     def rule(self, name: str) -> KernelRule[Any, Any, Any]:
         """Return the rule of that name.
@@ -301,7 +275,6 @@ class Registry:
             plan = convert(parameters, rule.plan_type)
         except msgspec.ValidationError as error:
             raise PlanError(f"no plan of the kernel rule {rule.name!r}: {error}") from error
-        rule.check(problem, plan, machine)
         return Decision(rule, problem, plan)
 
     def neighbours(
@@ -321,8 +294,7 @@ class Registry:
         Raises:
             msgspec.ValidationError: No rule has such problems.
         """
-        kinds = {r.problem_type for r in self._rules if issubclass(r.problem_type, msgspec.Struct)}
-        return convert(record, reduce(or_, kinds))
+        return convert(record, reduce(or_, {rule.problem_type for rule in self._rules}))
 
 
 ANNOTATION = "collage"

@@ -15,11 +15,11 @@ import tvm_ffi
 from tvm import s_tir, tirx
 
 from collage_engine.kernels.choices import plan_for
+from collage_engine.kernels.cpu import reductions
 from collage_engine.kernels.cpu.depthwise import DepthwiseFirst, DepthwiseLast
 from collage_engine.kernels.cpu.direct_channels import DirectChannels, PackedProduct
 from collage_engine.kernels.cpu.direct_spatial import DirectSpatial
 from collage_engine.kernels.cpu.dots import Bfloat16Dots, Int8Depthwise, Int8Dots
-from collage_engine.kernels.cpu.reductions import Pointwise, RowChains
 from collage_engine.kernels.cpu.runtime_matmul import RuntimeProduct
 from collage_engine.kernels.cpu.winograd.rule import Winograd
 from collage_engine.kernels.cpu.writing.context import HANDING_CYCLES, Context
@@ -36,6 +36,8 @@ SCHEDULE = "collage.schedule"
 """PrimFunc attribute: the name of the rule that wrote it, or ``UNSCHEDULED``."""
 REASON = "collage.reason"
 """PrimFunc attribute: why a more specific rule was not used."""
+ROWS, POINTWISE = "rows", "pointwise"
+"""The schedules of whole programs, with a reduction and without: stage by stage or row by row."""
 UNSCHEDULED = "plain"
 """The schedule of a kernel that no rule could write: TVM's plain loops, tens of times slower."""
 
@@ -62,8 +64,6 @@ RULES = Registry(
         Int8Depthwise(),
         Int8Dots(),
         Bfloat16Dots(),
-        RowChains(),
-        Pointwise(),
     ]
 )
 
@@ -81,9 +81,6 @@ def decide(problem: Any, machine: Any) -> Decision[Any, Any] | None:
         PlanError: The table's choice names no rule that matches, or its plan cannot be followed.
     """
     record = plan_for(workload_of(problem, machine), msgspec.to_builtins(problem))
-    default = RULES.default(problem, machine)
-    if not record or default is None:
-        return default
     return RULES.decide(problem, machine, record)
 
 
@@ -142,10 +139,10 @@ def worth_sharing(program: Program, cpu: Cpu) -> bool:
 
 
 def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
-    """Write a kernel by the rule that its note names, else by one for whole programs.
+    """Write a kernel by the rule that its note names, else as a whole program.
 
-    Only ``UnsupportedPattern`` makes a rule give way to a more general one, at last to TVM's plain
-    loops; any other error is a defect and is raised.
+    Only ``UnsupportedPattern`` makes one give way to the next, at last to TVM's plain loops; any
+    other error is a defect and is raised.
     """
     try:
         program = inline(read_program(function))
@@ -160,14 +157,12 @@ def schedule(function: tirx.PrimFunc, cpu: Cpu) -> Kernel:
             assert anchors[0].note is not None
             reason = f"{anchors[0].note.rule}: {error}"
     context = Context(cpu, threads=worth_sharing(program, cpu))
-    decision = RULES.default(program, cpu)
-    if decision is None:
-        return _unscheduled(function, f"{reason}; no rule matches".lstrip("; "))
     try:
-        body = decision.write(context)
+        body = reductions.write_program(program, context)
     except UnsupportedPattern as error:
         return _unscheduled(function, f"{reason}; {error}".lstrip("; "))
-    return _kernel(function, context.kernel(body), decision.rule.name, reason)
+    name = ROWS if any(stage.is_reduction for stage in program.stages) else POINTWISE
+    return _kernel(function, context.kernel(body), name, reason)
 
 
 def _anchored(function: tirx.PrimFunc, program: Program, anchor: Stage, cpu: Cpu) -> Kernel:

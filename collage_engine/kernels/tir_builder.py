@@ -106,6 +106,24 @@ def when(condition: Any, then: Stmt, otherwise: Stmt | None = None) -> Stmt | No
     return tirx.IfThenElse(condition, then, otherwise)
 
 
+def by_blocks(
+    block: Index, blocks: int, whole: Any, last: Any, body: Callable[[Any], Stmt]
+) -> Stmt:
+    """Return the body of a block, whose content differs in the last one.
+
+    Args:
+        block: The number of the block.
+        blocks: How many there are.
+        whole: The content of a block.
+        last: That of the last one, as far as it exists.
+        body: A function from a content to the statement.
+    """
+    if whole == last:
+        return body(whole)
+    rest = body(last)
+    return rest if blocks == 1 else tirx.IfThenElse(block < blocks - 1, body(whole), rest)
+
+
 def store(buffer: Any, value: Any, *indices: Index) -> Stmt:
     """Store a value at an element of a buffer."""
     return tirx.BufferStore(buffer, value, [int64(i) for i in indices])

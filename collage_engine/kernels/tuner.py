@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 import tvm
 from tvm import te, tirx
 
 from collage_engine.kernels.relax_values import ANCHOR
-from collage_engine.kernels.rule import Decision, PlanError, Problem
+from collage_engine.kernels.rule import Decision, PlanError
 from collage_engine.kernels.scheduler import RULES, schedule
 from collage_engine.kernels.stack_buffers import PIPELINE
 from collage_engine.kernels.target import Cpu
@@ -52,27 +52,16 @@ def difference(want: np.ndarray, got: np.ndarray) -> float:
     return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / max(scale, 1e-30)
 
 
-class Named(Protocol):
-    """The protocol of what is told apart by a name, for example ``rule.Decision``."""
-
-    @property
-    def name(self) -> str:
-        """Return a name that is equal for equal kernels."""
-        ...
-
-
-T = TypeVar("T", bound=Named)
-
 WORTH = 1 - TIE_SHARE
 """A challenger must need at most this share of the best's time: whatever is closer is a tie."""
 
 
 @dataclass
-class Climb(Generic[T]):
+class Climb:
     """The state of a climb: what was tried, and the best that was found."""
 
-    start: T
-    best: T
+    start: Decision[Any, Any]
+    best: Decision[Any, Any]
     ratio: float = 1.0
     """Time of the best as a share of the start's time, by the comparisons so far."""
     tried: int = 0
@@ -82,13 +71,13 @@ class Climb(Generic[T]):
 
 
 def climb(
-    start: T,
-    neighbours: Callable[[T], Iterable[T]],
-    compare: Callable[[T, T], float],
+    start: Decision[Any, Any],
+    neighbours: Callable[[Decision[Any, Any]], Iterable[Decision[Any, Any]]],
+    compare: Callable[[Decision[Any, Any], Decision[Any, Any]], float],
     *,
     stop: Callable[[], bool] = lambda: False,
     tried: Iterable[str] = (),
-) -> Climb[T]:
+) -> Climb:
     """Walk from ``start`` to what no neighbour beats, or as far as ``stop`` lets it.
 
     A better neighbour is taken at once and the search goes on around it (first improvement):
@@ -151,7 +140,7 @@ class Made:
 class KernelBench:
     """A bench that makes and compares kernels of one problem."""
 
-    def __init__(self, problem: Problem, cpu: Cpu) -> None:
+    def __init__(self, problem: Any, cpu: Cpu) -> None:
         """Draws the operands.
 
         Raises:

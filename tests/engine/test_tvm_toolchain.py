@@ -12,7 +12,7 @@ pytest.importorskip("tvm")
 import tvm
 from tvm import relax
 
-from collage_engine.kernels.cpu.reductions import RowChains
+from collage_engine.kernels.cpu import reductions
 from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu
 from collage_engine.lowering.compile import compile_function
@@ -182,7 +182,7 @@ def test_a_defect_of_a_rule_does_not_look_like_a_rule_that_does_not_apply(monkey
     def broken(*_: Any) -> Any:
         raise IndexError("a defect")
 
-    monkeypatch.setattr(RowChains, "write", broken)
+    monkeypatch.setattr(reductions, "write_program", broken)
     module = function([(3, 50)], lambda x: relax.op.nn.softmax(x, -1))
     with pytest.raises(IndexError, match="a defect"):
         for each in fused(module, cpu(1)).functions.values():

@@ -55,10 +55,6 @@ class ByTiles(KernelRule[Sum, Tiles, int]):
             if 1 <= rows <= min(machine, problem.rows):
                 yield Tiles(rows, plan.order)
 
-    def check(self, problem: Sum, plan: Tiles, machine: int) -> None:
-        if plan.rows > machine:
-            raise PlanError(f"{plan.rows} rows do not fit {machine} registers")
-
     def reference(self, problem: Sum, plan: Tiles, *operands: Any) -> Any:
         return operands[0].sum()
 
@@ -119,7 +115,6 @@ def test_a_decision_comes_back_from_its_record():
         (5, {"rule": "som", "rows": 2}, "no kernel rule 'som'"),
         (5, {"rows": 2}, "no kernel rule ''"),
         (5, {"rule": "sum folded", "rows": 2}, "does not match"),
-        (5, {"rule": "sum", "rows": 5}, "do not fit 4 registers"),
         (5, {"rule": "sum", "rows": 2, "columns": 2}, "unknown field `columns`"),
         (5, {"rule": "sum"}, "missing required field `rows`"),
         (5, {"rule": "sum", "rows": 9}, "<= 8"),

@@ -293,6 +293,8 @@ def blocked_sum(
     taps: Sequence[Index],
     weight_at: Callable[[Index, Index, Index, Index], Any],
     note: dict[str, str],
+    number: Callable[[Any], Any] = lambda element: element,
+    rim: Any = None,
 ) -> Any:
     """Return a convolution or product over a weight that is packed by blocks of output channels.
 
@@ -304,6 +306,8 @@ def blocked_sum(
         weight_at: The weight's element for (group, block, input channel of the group, output
             channel of the block), at the taps.
         note: The annotation for the block that adds up.
+        number: Makes of an element of the data the number that is multiplied.
+        rim: What stands outside the image; 0 by default.
     """
     channel = te.reduce_axis((0, problem.ci_group), "rc")
 
@@ -311,14 +315,14 @@ def blocked_sum(
         c = index[-1] if problem.channels_last else index[1]
         group: Index = tirx.floordiv(c, problem.co_group) if problem.groups > 1 else 0
         source = group * problem.ci_group + channel if problem.groups > 1 else channel
-        x = input_at(problem, data, index, taps[: problem.dims], source)
+        taps_ = taps[: problem.dims]
+        x = input_at(problem, lambda *i: number(data(*i)), index, taps_, source, rim)
         inner = tirx.floormod(c, problem.co_group) if problem.groups > 1 else c
         b, r = tirx.floordiv(inner, block), tirx.floormod(inner, block)
         return te.sum(x * weight_at(group, b, channel, r), axis=[channel, *taps])
 
-    if not problem.kernel:
-        return te.compute((*data.shape[:-1], problem.co), element, name="matmul", attrs=note)
-    return te.compute(problem.out_shape, element, name="conv", attrs=note)
+    shape = problem.out_shape if problem.kernel else (*data.shape[:-1], problem.co)
+    return te.compute(shape, element, name="sums", attrs=note)
 
 
 def fill_run(target: Any, at: Index, size: int, lanes: int, value: Callable[[Index], Expr]) -> Stmt:
@@ -611,14 +615,11 @@ def write_plane(
             rims = [(o, n) for o, n in ((0, low), (high, pitch - high)) if n]
             inside = seq(
                 *(fill_run(buffer, at + o, n, lanes, zeros) for o, n in rims),
-                gather(
-                    buffer,
-                    at + low,
-                    source,
-                    begin,
+                fill_run(buffer, at + low, high - low, lanes, run_of(source, begin))
+                if stride == 1
+                else loop(
                     high - low,
-                    stride,
-                    lanes,
+                    lambda q: store(buffer, load(source, begin + q * stride), at + low + q),
                 ),
             )
             empty = fill_run(buffer, at, pitch, lanes, zeros)
@@ -627,28 +628,3 @@ def write_plane(
         return nest(pitches[:-1], row)
 
     return seq(*(one(phase) for phase in used))
-
-
-def gather(
-    target: Any,
-    at: Index,
-    source: Any,
-    start: Index,
-    count: int,
-    stride: int,
-    lanes: int,
-) -> Stmt:
-    """Return loops that copy elements, a stride apart, to contiguous places.
-
-    Args:
-        target: The flat buffer that is written.
-        at: The index of the first element that is written.
-        source: The flat buffer that is read.
-        start: The index of the first element that is read.
-        count: The number of elements.
-        stride: The distance of two elements that are read.
-        lanes: The lanes of a vector.
-    """
-    if stride == 1:
-        return fill_run(target, at, count, lanes, run_of(source, start))
-    return loop(count, lambda q: store(target, load(source, start + q * stride), at + q))

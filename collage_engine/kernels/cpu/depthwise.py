@@ -20,8 +20,8 @@ from tvm.ir import Expr
 from collage_engine.kernels.cpu.convolution import (
     ConvProblem,
     Planes,
+    blocked_sum,
     fill_run,
-    input_at,
     layout_of,
     prepare,
     run_of,
@@ -29,11 +29,10 @@ from collage_engine.kernels.cpu.convolution import (
     write_plane,
     zeros,
 )
-from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
+from collage_engine.kernels.cpu.writing.register_tile import columns_below, in_tiles, tile
 from collage_engine.kernels.cpu.writing.tile_choice import near
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -84,13 +83,12 @@ def _taps(problem: ConvProblem) -> Callable[[Callable[..., Stmt]], Stmt]:
     return lambda step: nest(problem.kernel, step, kind)
 
 
-def write_first(
-    problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue, context: Context
-) -> Stmt:
+def write_first(problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
     """Return the loops over channels-first data.
 
     Planes are made first, and then read by vectors of positions.
     """
+    context = epilogue.context
     lanes = context.cpu.lanes("float32")
     size, pitches = layout_of(problem)
     multiplier = problem.co // problem.ci
@@ -152,19 +150,14 @@ def write_first(
         )
 
     def compute(n: Index, c: Index, base: Index) -> Stmt:
-        full, rest = divmod(rows, height)
-
         def channel_body(j: Index) -> Stmt:
             channel = c * multiplier + j
 
             def at(*position: Index) -> Stmt:
-                return seq(
-                    loop(
-                        full, lambda t: line(n, channel, base, position, int64(t) * height, height)
-                    )
-                    if full
-                    else None,
-                    line(n, channel, base, position, int64(full * height), rest) if rest else None,
+                return in_tiles(
+                    rows,
+                    height,
+                    lambda row, count: line(n, channel, base, position, row, count),
                 )
 
             return nest(outer, at)
@@ -189,10 +182,9 @@ def write_first(
     return share(problem.batch * (problem.ci // together), task)
 
 
-def write_last(
-    problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
-) -> Stmt:
+def write_last(problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
     """Return the loops with channels in the lanes; images are padded some rows at a time."""
+    context = epilogue.context
     if len(problem.out) != 2 or not problem.is_padded:
         data = prepare(problem, context)
         rows = prod(problem.out[:-1])
@@ -208,16 +200,14 @@ def write_last(
 
         def line(index: Index) -> Stmt:
             n, *row = split_index(index, (problem.batch, *problem.out[:-1]))
-            return _row(problem, plan, epilogue, context, n, tuple(row), source)
+            return _row(problem, plan, epilogue, n, tuple(row), source)
 
         return seq(data.loops, share(problem.batch * rows, line))
-    return _by_bands(problem, plan, epilogue, context)
+    return _by_bands(problem, plan, epilogue)
 
 
-def _by_bands(
-    problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue, context: Context
-) -> Stmt:
-    cpu = context.cpu
+def _by_bands(problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
+    context, cpu = epilogue.context, epilogue.context.cpu
     lanes = cpu.lanes("float32")
     stride = problem.strides[0]
     reach = problem.dilation[0] * (problem.kernel[0] - 1) + 1
@@ -258,7 +248,7 @@ def _by_bands(
             loop(held, fill),
             loop(
                 rows,
-                lambda i: _row(problem, plan, epilogue, context, n, (int64(b) * rows + i,), source),
+                lambda i: _row(problem, plan, epilogue, n, (int64(b) * rows + i,), source),
             ),
         )
 
@@ -270,12 +260,12 @@ def _row(
     problem: ConvProblem,
     plan: DepthwiseLastPlan,
     epilogue: Epilogue,
-    context: Context,
     n: Index,
     row: tuple[Index, ...],
     source: Callable[..., Any],
 ) -> Stmt:
     """Return one row of the output, all its channels."""
+    context = epilogue.context
     lanes = context.cpu.lanes("float32")
     channels, width = problem.ci, problem.out[-1]
     vectors, height = plan.vectors, plan.columns
@@ -303,11 +293,7 @@ def _row(
             one(first, count, int64(full_blocks * vectors * lanes), columns) if columns else None,
         )
 
-    full, rest = divmod(width, height)
-    return seq(
-        loop(full, lambda t: along(int64(t) * height, height)) if full else None,
-        along(int64(full * height), rest) if rest else None,
-    )
+    return in_tiles(width, height, along)
 
 
 SPARE_REGISTERS = 2
@@ -348,15 +334,6 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
             if plan.rows * vectors <= registers:
                 yield replace(plan, vectors=vectors)
 
-    def check(self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the tile is larger than the image or does not fit."""
-        if plan.vectors > -(-problem.out[-1] // machine.lanes("float32")):
-            raise PlanError(f"tiles of {plan.vectors} vectors for rows of {problem.out[-1]}")
-        if plan.rows > self._rows(problem):
-            raise PlanError(f"tiles of {plan.rows} rows for {self._rows(problem)} rows")
-        if plan.rows > 1 and plan.rows * plan.vectors > machine.registers - SPARE_REGISTERS:
-            raise PlanError(f"{plan.rows} rows by {plan.vectors} vectors do not fit the registers")
-
     def pack(
         self, problem: ConvProblem, plan: DepthwiseFirstPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
@@ -370,17 +347,14 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Index) -> Expr:
-            c = index[1]
-            source = c if problem.co == problem.ci else tirx.floordiv(c, problem.co // problem.ci)
-            x = input_at(problem, data, index, taps, source)
-            return te.sum(x * weight(c, *taps), axis=taps)
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
+            return weight(group * problem.co_group + b, *taps)
 
-        return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
+        return blocked_sum(problem, data, 1, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
         """Return the loops, planes padded some at a time."""
-        return write_first(problem, plan, epilogue, epilogue.context)
+        return write_first(problem, plan, epilogue)
 
 
 class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
@@ -415,14 +389,6 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
             if plan.columns * vectors <= registers:
                 yield replace(plan, vectors=vectors)
 
-    def check(self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the tile is longer than a row or does not fit."""
-        if plan.columns > problem.out[-1]:
-            raise PlanError(f"tiles of {plan.columns} positions for rows of {problem.out[-1]}")
-        most = max(SUMS_IN_FLIGHT * 2, machine.registers - SPARE_REGISTERS)
-        if plan.columns * plan.vectors > most:
-            raise PlanError(f"{plan.columns} positions by {plan.vectors} vectors do not fit")
-
     def pack(
         self, problem: ConvProblem, plan: DepthwiseLastPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
@@ -437,12 +403,11 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         data, weight = operands
         taps = taps_of(problem)
 
-        def element(*index: Index) -> Expr:
-            x = input_at(problem, data, index, taps, index[-1])
-            return te.sum(x * weight(*taps, index[-1]), axis=taps)
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
+            return weight(*taps, group)
 
-        return te.compute(problem.out_shape, element, name="conv", attrs=note(self, problem, plan))
+        return blocked_sum(problem, data, 1, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
         """Return the loops, images padded some rows at a time."""
-        return write_last(problem, plan, epilogue, epilogue.context)
+        return write_last(problem, plan, epilogue)

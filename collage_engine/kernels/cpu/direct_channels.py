@@ -14,7 +14,7 @@ leaves when all are added.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -26,15 +26,13 @@ from tvm.ir import Expr
 
 from collage_engine.kernels.cpu.convolution import (
     ConvProblem,
-    Prepared,
     blocked_sum,
     in_blocks,
     prepare,
     taps_of,
 )
-from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_tile import columns_below, tile
+from collage_engine.kernels.cpu.writing.register_tile import columns_below, in_tiles, tile
 from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_VECTORS,
     TilePlan,
@@ -44,12 +42,13 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     spans,
 )
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, PlanError, note
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, note
 from collage_engine.kernels.target import SUMS_IN_FLIGHT, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    by_blocks,
     divisor,
     f32,
     for_range,
@@ -98,16 +97,12 @@ def cut(problem: ConvProblem, cpu: Cpu, block: int) -> ChannelsPlan:
 class ChannelTiles:
     """The writer of one convolution over its prepared data, in tiles of channels."""
 
-    def __init__(
-        self,
-        problem: ConvProblem,
-        plan: ChannelsPlan,
-        epilogue: Any,
-        context: Context,
-        data: Prepared,
-    ) -> None:
-        self.problem, self.epilogue, self.context, self.data = problem, epilogue, context, data
-        cpu = context.cpu
+    def __init__(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> None:
+        self.is_product = not problem.kernel
+        self.problem = problem = problem.of_points()
+        self.epilogue, self.context = epilogue, epilogue.context
+        context, cpu = self.context, self.context.cpu
+        self.data = prepare(problem, context)
         self.lanes = cpu.lanes("float32")
         self.groups, self.blocks, self.chunks, *_, self.chunk, self.block = shape_of(context.weight)
         self.co = problem.co // self.groups
@@ -118,9 +113,6 @@ class ChannelTiles:
         self.outer = () if self.flat else problem.out[:-2]
         self.image = problem.image
         self.tile = plan.rows, plan.columns
-        self.collapsed = epilogue.collapsed(1 if problem.channels_last else 2, len(problem.out))
-        self.channels_inside = 4 * prod(shape_of(context.weight)) <= cpu.half_l2
-        """Whether blocks of channels are the inner loop and positions the outer one."""
         self.vectors = [(i * self.lanes, self.lanes) for i in range(self.block // self.lanes)]
 
     # Where things are --------------------------------------------------------------------------
@@ -144,27 +136,19 @@ class ChannelTiles:
 
     def give(self, n: Index, position: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:
         """Store a finished output element."""
-        problem, collapsed = self.problem, self.collapsed
+        if not self.problem.channels_last:
+            if self.plain:
+                return self.epilogue.store_run((n, channel), position[-1], (), value)
+            return self.epilogue.store((n, channel, *position), value)
         if self.plain:
-            if collapsed is not None and problem.channels_last:
-                return collapsed.store((n,), position[-1], (channel,), value)
-            if collapsed is not None:
-                return collapsed.store((n, channel), position[-1], (), value)
-            position = split_index(position[-1], problem.out)
-        last = problem.channels_last
-        return self.epilogue.store(
-            (n, *position, channel) if last else (n, channel, *position), value
-        )
+            before = () if self.is_product else (n,)
+            return self.epilogue.store_run(before, position[-1], (channel,), value)
+        return self.epilogue.store((n, *position, channel), value)
 
-    def block_columns(self, b: Index, body: Callable[[Index], Stmt]) -> Stmt:
+    def block_columns(self, b: Index, body: Callable[[Any], Stmt]) -> Stmt:
         """Return the body for the columns that exist in channel block ``b``."""
-        rest = self.co - (self.blocks - 1) * self.block
-        if rest == self.block:
-            return body(self.vectors)
-        last = body(columns_below(self.vectors, rest))
-        if self.blocks == 1:
-            return last
-        return tirx.IfThenElse(b < self.blocks - 1, body(self.vectors), last)
+        last = columns_below(self.vectors, self.co - (self.blocks - 1) * self.block)
+        return by_blocks(b, self.blocks, self.vectors, last, body)
 
     # Tiles -------------------------------------------------------------------------------------
 
@@ -219,22 +203,14 @@ class ChannelTiles:
     def spread(self, extents: tuple[int, ...], body: Callable[..., Stmt]) -> Stmt:
         """Return the body over batch, outer axes and ``extents``, and over blocks of channels."""
         share = self.context.share_products(self.problem.multiply_adds)
+        outer = len(self.outer)
+
+        def task(spatial: tuple[Index, ...], channels: tuple[Index, ...]) -> Stmt:
+            n, *rest = spatial
+            return body(n, tuple(rest[:outer]), *channels, *rest[outer:])
+
         spatial = (self.problem.batch, *self.outer, *extents)
-        channels = (self.groups, self.blocks)
-        count = len(spatial)
-
-        def task(index: Index) -> Stmt:
-            if self.channels_inside:
-                parts = split_index(index, (*spatial, *channels))
-                where, (g, b) = parts[:count], parts[count:]
-            else:
-                parts = split_index(index, (*channels, *spatial))
-                (g, b), where = parts[:2], parts[2:]
-            n, rest = where[0], where[1:]
-            lead = rest[: len(self.outer)]
-            return body(n, lead, g, b, *rest[len(self.outer) :])
-
-        return share(prod((*spatial, *channels)), task)
+        return self.context.over_channels(share, spatial, (self.groups, self.blocks), task)
 
 
 def by_chunks(tiles: ChannelTiles) -> Stmt:
@@ -385,12 +361,7 @@ class _Chunks:
                 ahead,
             )
 
-        return seq(
-            *(
-                loop(count, lambda j, w=w, f=f: one(int64(j) * w + f, w))
-                for count, f, w in spans(columns, width)
-            )
-        )
+        return in_tiles(columns, width, one)
 
     # Sums leave --------------------------------------------------------------------------------
 
@@ -417,16 +388,6 @@ class _Chunks:
             return seq(*(vector(c, w) for c, w in kept))
 
         return loop(self.columns, point)
-
-
-def write(problem: ConvProblem, plan: ChannelsPlan, epilogue: Any, context: Context) -> Stmt:
-    """Return the loops of a convolution, its data made ready where that is needed.
-
-    ``epilogue`` offers what an ``Epilogue`` does.
-    """
-    prepared = prepare(problem, context)
-    tiles = ChannelTiles(problem, plan, epilogue, context, prepared)
-    return seq(prepared.loops, in_registers(tiles) if tiles.chunks == 1 else by_chunks(tiles))
 
 
 def in_registers(tiles: ChannelTiles) -> Stmt:
@@ -481,12 +442,6 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         block = block_of(machine, problem.co_group, problem.image) // machine.lanes("float32")
         return cut(problem, machine, block)
 
-    def check(self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the plan does not suit the sizes."""
-        plan.check_tile(problem.co_group, problem.image, machine)
-        if problem.ci_group % plan.chunk:
-            raise PlanError(f"chunks of {plan.chunk} channels for {problem.ci_group} channels")
-
     def neighbours(
         self, problem: ConvProblem, plan: ChannelsPlan, machine: Cpu
     ) -> Iterator[ChannelsPlan]:
@@ -529,8 +484,13 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
         return blocked_sum(problem, data, block, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
-        """Return the loops, the data made ready where that is needed."""
-        return write(problem, plan, epilogue, epilogue.context)
+        """Return the loops, the data made ready where that is needed.
+
+        Rows of all leading axes of a product are positions of a convolution of points.
+        """
+        tiles = ChannelTiles(problem, plan, epilogue)
+        loops = in_registers(tiles) if tiles.chunks == 1 else by_chunks(tiles)
+        return seq(tiles.data.loops, loops)
 
 
 class PackedProduct(DirectChannels):
@@ -563,28 +523,3 @@ class PackedProduct(DirectChannels):
         for block in range(1, min(2 * SUMS_IN_FLIGHT, vectors) + 1):
             if block != plan.block:
                 yield replace(plan, block=block)
-
-    def write(self, problem: ConvProblem, plan: ChannelsPlan, epilogue: Epilogue) -> Stmt:
-        """Return the loops: rows of all leading axes are positions of a convolution of points."""
-        rows = _Rows(epilogue, epilogue.anchor.extents[:-1])
-        return write(problem.of_points(), plan, rows, epilogue.context)
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """An epilogue over (row, column) for a product whose rows are several axes."""
-
-    plain: Epilogue
-    lead: tuple[int, ...]
-
-    def collapsed(self, first: int, count: int) -> _Rows:
-        return self
-
-    def store(
-        self, before: Sequence[Index], row: Index, after: Sequence[Index], accumulator: Any
-    ) -> Stmt:
-        together = self.plain.collapsed(0, len(self.lead)) if self.lead else None
-        if together is not None:
-            return together.store((), row, after, accumulator)
-        places = split_index(row, self.lead) if self.lead else ()
-        return self.plain.store((*places, *after), accumulator)

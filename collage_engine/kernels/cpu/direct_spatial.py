@@ -14,7 +14,7 @@ The weight is packed [groups, blocks, channels in, *kernel, channels of the bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
 from typing import Annotated, Any
 
@@ -29,27 +29,27 @@ from collage_engine.kernels.cpu.convolution import (
     Planes,
     blocked_sum,
     in_blocks,
+    layout_of,
     make_planes,
     taps_of,
 )
-from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import tile
-from collage_engine.kernels.cpu.writing.tile_choice import REMAINDER, cost, fits, near
+from collage_engine.kernels.cpu.writing.tile_choice import REMAINDER, cost, fits, near, spans
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
 from collage_engine.kernels.target import MOST_REGISTERS, Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    by_blocks,
     in_vectors,
     int64,
     load,
     loop,
     nest,
     seq,
-    split_index,
     store,
     vectorized,
     workspace,
@@ -98,42 +98,31 @@ def vectors_of(cpu: Cpu, height: int, vectors: int) -> int:
 
 def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
     """Return how many positions are computed, surplus columns and whole vectors included."""
-    pitches = [
-        -(-(b + s + a) // stride)
-        for b, s, a, stride in zip(
-            problem.before, problem.size, problem.after, problem.strides, strict=True
-        )
-    ]
-    span = 0
-    for o, p in zip(problem.out, pitches, strict=True):
-        span = span * p + (o - 1)
     lanes = cpu.lanes("float32")
-    return -(-(span + 1) // lanes) * lanes
+    return -(-span_of(problem.out, layout_of(problem)[1]) // lanes) * lanes
 
 
-def write(problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """Return the loops of the convolution, its data made ready before."""
-    return _Spatial(problem, plan, epilogue, context).write()
+def span_of(out: Sequence[int], pitches: Sequence[int]) -> int:
+    """Return the positions from a result's first to its last, with surplus columns between."""
+    span = 0
+    for o, p in zip(out, pitches, strict=True):
+        span = span * p + (o - 1)
+    return span + 1
 
 
 class _Spatial:
     """One convolution: its phases, and the tasks that compute bands of blocks of channels."""
 
-    def __init__(
-        self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue, context: Context
-    ) -> None:
-        self.problem, self.plan, self.epilogue, self.context = problem, plan, epilogue, context
-        cpu = context.cpu
-        self.lanes = cpu.lanes("float32")
+    def __init__(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> None:
+        self.problem, self.plan, self.epilogue = problem, plan, epilogue
+        self.context = context = epilogue.context
+        self.lanes = context.cpu.lanes("float32")
         self.groups, self.blocks, self.ci, *_, self.height = shape_of(context.weight)
         self.co = problem.co // self.groups
-        self.collapsed = epilogue.collapsed(2, len(problem.out))
-        self.phases = make_planes(problem, context, may_alias=self.collapsed is not None)
+        is_run = epilogue.run(2, 2 + len(problem.out)) is not None
+        self.phases = make_planes(problem, context, may_alias=is_run)
         self.straight = len(problem.out) == 1 or self.phases.prepare is None
         """Whether there are no surplus columns, so that each tile stores its own results."""
-        weight_bytes = 4 * prod(shape_of(context.weight))
-        self.channels_inside = weight_bytes <= cpu.half_l2
-        """Whether blocks of channels are the inner loop and bands the outer one."""
 
     def write(self) -> Stmt:
         problem, lanes = self.problem, self.lanes
@@ -145,38 +134,30 @@ class _Spatial:
         share = self.context.share_products(problem.multiply_adds)
         start = 0
         for rows, count, size in bands:
-            if count == 0:
-                continue
-            spatial = (problem.batch, count)
-            channels = (self.groups, self.blocks)
-            extents = (*spatial, *channels) if self.channels_inside else (*channels, *spatial)
 
             def task(
-                index: Index,
-                extents: tuple[int, ...] = extents,
+                spatial: tuple[Index, ...],
+                channels: tuple[Index, ...],
                 rows: int = rows,
                 size: int = size,
                 start: int = start,
             ) -> Stmt:
-                parts = split_index(index, extents)
-                n, s, g, b = parts if self.channels_inside else (*parts[2:], *parts[:2])
+                (n, s), (g, b) = spatial, channels
                 return self._band(n, g, b, int64(s) * rows + start, rows, size)
 
-            statements.append(share(prod(extents), task))
+            spatial, channels = (problem.batch, count), (self.groups, self.blocks)
+            statements.append(self.context.over_channels(share, spatial, channels, task))
             start += rows * count
         return seq(*statements)
 
     def _band(self, n: Index, g: Index, b: Index, first_row: Any, rows: int, size: int) -> Stmt:
         """Return a band of ``rows`` rows, ``size`` positions, of one block of channels."""
-        problem, phases, collapsed = self.problem, self.phases, self.collapsed
+        problem, phases = self.problem, self.phases
         channel = g * self.co + b * self.height
         if self.straight:
 
             def finish(r: Index, position: Index, value: Expr) -> Stmt:
-                if collapsed is None:  # of one axis, which may enter the value
-                    statement = self.epilogue.store((n, channel + r, position), value)
-                else:
-                    statement = collapsed.store((n, channel + r), position, (), value)
+                statement = self.epilogue.store_run((n, channel + r), position, (), value)
                 if self.co % self.height:
                     return tirx.IfThenElse(b * self.height + r < self.co, statement, None)
                 return statement
@@ -192,7 +173,13 @@ class _Spatial:
         return seq(
             allocate(band),
             self._tiles(n, g, b, base, size, keep),
-            self._block_rows(b, lambda count: self._give(band, n, channel, first_row, rows, count)),
+            by_blocks(
+                b,
+                self.blocks,
+                self.height,
+                self.co - (self.blocks - 1) * self.height,
+                lambda count: self._give(band, n, channel, first_row, rows, count),
+            ),
         )
 
     def _give(
@@ -222,15 +209,6 @@ class _Spatial:
 
         inner_rows = (rows, *problem.out[1:-1]) if len(problem.out) > 1 else ()
         return nest((count, *inner_rows), line)
-
-    def _block_rows(self, b: Index, body: Callable[[int], Stmt]) -> Stmt:
-        """Return the body with the number of channels that exist in block ``b``."""
-        rest = self.co - (self.blocks - 1) * self.height
-        if rest == self.height:
-            return body(self.height)
-        if self.blocks == 1:
-            return body(rest)
-        return tirx.IfThenElse(b < self.blocks - 1, body(self.height), body(rest))
 
     def _tiles(
         self,
@@ -290,15 +268,10 @@ def _bands(
         For each size of bands: its rows, how many such bands there are, and positions of one.
     """
     total = problem.out[0] if len(problem.out) > 1 else 1
-    pitch_row = prod(phases.pitches[1:]) if len(problem.out) > 1 else phases.pitches[0]
 
     def positions(rows: int) -> int:
-        """Return the positions from a band's first to its last, with surplus columns between."""
-        size = (rows - 1) * pitch_row
-        inner = 0
-        for o, p in zip(problem.out[1:], phases.pitches[1:], strict=True):
-            inner = inner * p + (o - 1)
-        return size + inner + 1 if len(problem.out) > 1 else problem.out[0]
+        out = (rows, *problem.out[1:]) if len(problem.out) > 1 else problem.out
+        return span_of(out, phases.pitches)
 
     best = None
     for rows in range(1, total + 1):
@@ -311,12 +284,7 @@ def _bands(
         if best is None or estimate < best[0]:
             best = (estimate, rows)
     assert best is not None
-    rows = best[1]
-    count, rest = divmod(total, rows)
-    spans = [(rows, count, positions(rows))]
-    if rest:
-        spans.append((rest, 1, positions(rest)))
-    return spans
+    return [(rows, count, positions(rows)) for count, _, rows in spans(total, best[1])]
 
 
 SHALLOW = 256
@@ -361,13 +329,6 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
             if fits(machine, plan.block, vectors):
                 yield replace(plan, vectors=vectors)
 
-    def check(self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the tile has more channels than the group, or does not fit."""
-        if plan.block > problem.co_group:
-            raise PlanError(f"tiles of {plan.block} channels for {problem.co_group} channels")
-        if plan.vectors is not None and not fits(machine, plan.block, plan.vectors):
-            raise PlanError(f"{plan.block} channels by {plan.vectors} vectors do not fit")
-
     def pack(
         self, problem: ConvProblem, plan: SpatialPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
@@ -387,4 +348,4 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: SpatialPlan, epilogue: Epilogue) -> Stmt:
         """Return the loops, bands of rows after the image was split into phases."""
-        return write(problem, plan, epilogue, epilogue.context)
+        return _Spatial(problem, plan, epilogue).write()

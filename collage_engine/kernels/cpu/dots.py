@@ -20,18 +20,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from tvm import te, tirx
 from tvm.ir import Expr
 
 from collage_engine.kernels.bfloat16_numbers import ADD_PRODUCTS, LANES, PRODUCTS, real
-from collage_engine.kernels.cpu.convolution import ConvProblem, input_at, pad_into, taps_of
+from collage_engine.kernels.cpu.convolution import ConvProblem, blocked_sum, pad_into, taps_of
 from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import (
     columns_below,
+    in_tiles,
     tile,
     vector_load,
     vector_store,
@@ -54,6 +55,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
     bound,
+    by_blocks,
     in_vectors,
     int64,
     load,
@@ -63,7 +65,6 @@ from collage_engine.kernels.tir_builder import (
     split_index,
     workspace,
 )
-from collage_engine.records.graph import item_bytes
 
 FEW = LANES // 2
 """Channels of a group below which bfloat16 does not pay: more than half of a vector of sums would
@@ -211,8 +212,11 @@ class Quads:
     """The step that multiplies four neighbouring 8-bit channels and adds their products."""
 
     together = QUAD
+    """Neighbouring channels that one step multiplies and adds."""
     stored = "int8"
+    """Element type in which packed weights are stored."""
     sums = "int32"
+    """Element type of what is added up, as wide as a lane."""
 
     def __init__(self, context: Context) -> None:
         self.vnni, self.lanes = context.cpu.vnni, context.cpu.lanes("int32")
@@ -259,6 +263,11 @@ class Pairs:
     stored = "uint16"
     sums = "float32"
 
+    def __init__(self, context: Context) -> None:
+        if not context.cpu.bfloat16:
+            raise UnsupportedPattern("no instruction for bfloat16 products")
+        context.functions.append(PRODUCTS)
+
     def several(self, data: Data, at: Index, count: int = 0) -> Expr:
         """Return two neighbouring channels of a position, in every lane.
 
@@ -277,24 +286,8 @@ class Pairs:
         return tirx.call_pure_extern(f"float32x{LANES}", ADD_PRODUCTS, total, several, words)
 
 
-class Dot(Protocol):
-    """One step of a reduction: an instruction that multiplies and adds channels in every lane."""
-
-    together: int
-    """Neighbouring channels that one step multiplies and adds."""
-    stored: str
-    """Element type in which packed weights are stored."""
-    sums: str
-    """Element type of what is added up, as wide as a lane."""
-
-    def several(self, data: Data, at: Index, count: int = 0) -> Expr:
-        """Return the channels from ``at`` on, for all lanes.
-
-        Those behind the first ``count`` are zeros (0: all are there).
-        """
-
-    def added(self, total: Expr, several: Expr, weights: Expr) -> Expr:
-        """Return the sums with a step's products added in each lane."""
+Dot = Quads | Pairs
+"""One step of a reduction: an instruction that multiplies and adds channels in every lane."""
 
 
 class DotTiles:
@@ -321,42 +314,27 @@ class DotTiles:
         """Return the loops over tiles, after those that make the data ready."""
         problem, (rows, columns), (height, width) = self.problem, self.problem.image, self.tile
         share = self.context.share_products(problem.multiply_adds, "int8")
-        weight_bytes = item_bytes(self.dot.stored) * prod(shape_of(self.context.weight))
-        inside = weight_bytes <= self.context.cpu.half_l2
         statements = [self.data.loops]
         for count_r, first_r, h in spans(rows, height):
             outer = () if self.flat or problem.dims == 1 else problem.out[:-2]
-            spatial = (problem.batch, *outer, count_r)
-            channels = (self.groups, self.blocks)
 
             def task(
-                index: Index,
-                spatial: Any = spatial,
-                channels: Any = channels,
+                spatial: tuple[Index, ...],
+                channels: tuple[Index, ...],
                 h: int = h,
                 first_r: int = first_r,
             ) -> Stmt:
-                if inside:
-                    parts = split_index(index, (*spatial, *channels))
-                    where, (g, b) = parts[: len(spatial)], parts[len(spatial) :]
-                else:
-                    parts = split_index(index, (*channels, *spatial))
-                    (g, b), where = parts[:2], parts[2:]
-                n, lead, i = where[0], where[1:-1], where[-1]
+                (n, *lead, i), (g, b) = spatial, channels
                 row = int64(i) * h + first_r
-                return seq(
-                    *(
-                        loop(
-                            count_c,
-                            lambda j, w=w, f=f: self.one(
-                                n, lead, g, b, (row, int64(j) * w + f), (h, w)
-                            ),
-                        )
-                        for count_c, f, w in spans(columns, width)
-                    )
+                return in_tiles(
+                    columns,
+                    width,
+                    lambda column, w: self.one(n, lead, g, b, (row, column), (h, w)),
                 )
 
-            statements.append(share(prod((*spatial, *channels)), task))
+            spatial = (problem.batch, *outer, count_r)
+            channels = (self.groups, self.blocks)
+            statements.append(self.context.over_channels(share, spatial, channels, task))
         return seq(*statements)
 
     def place(self, lead: Sequence[Index], row: Index, column: Index) -> tuple[Index, ...]:
@@ -471,13 +449,7 @@ class DotTiles:
                 *(store_one(i, j, r, c, w) for r, (i, j) in enumerate(positions) for c, w in kept)
             )
 
-        rest = self.co - (self.blocks - 1) * self.block
-        if rest == self.block:
-            last = finish(self.vectors)
-        else:
-            last = finish(columns_below(self.vectors, rest))
-            if self.blocks > 1:
-                last = tirx.IfThenElse(b < self.blocks - 1, finish(self.vectors), last)
+        last = columns_below(self.vectors, self.co - (self.blocks - 1) * self.block)
         return seq(
             allocate(sums),
             *(
@@ -486,7 +458,7 @@ class DotTiles:
                 for v in range(count)
             ),
             bound(self.origin(n, lead, corner, int64(g) * inside), body),
-            last,
+            by_blocks(b, self.blocks, self.vectors, last, finish),
         )
 
     def element(
@@ -501,9 +473,9 @@ class DotTiles:
 class Depthwise:
     """Each channel by itself: channels in the lanes, products in 16 bits, sums in 32."""
 
-    def __init__(self, problem: DotProblem, epilogue: Epilogue, context: Context) -> None:
-        self.problem, self.epilogue, self.context = problem, epilogue, context
-        self.data = Data(problem, context)
+    def __init__(self, problem: DotProblem, epilogue: Epilogue) -> None:
+        self.problem, self.epilogue, self.context = problem, epilogue, epilogue.context
+        self.data = Data(problem, epilogue.context)
 
     def loops(self) -> Stmt:
         """Return the loops, after those that make the data ready."""
@@ -547,19 +519,15 @@ class Depthwise:
 
         def task(index: Index) -> Stmt:
             n, *lead = split_index(index, spatial)
-            parts = []
-            for number, f, w in spans(problem.out[-1], width):
 
-                def columns(j: Index, w: int = w, f: int = f) -> Stmt:
-                    column = int64(j) * w + f
-                    return in_vectors(
-                        problem.co,
-                        lanes,
-                        lambda first, size: run(n, lead, column, w, first, size),
-                    )
+            def columns(column: Index, w: int) -> Stmt:
+                return in_vectors(
+                    problem.co,
+                    lanes,
+                    lambda first, size: run(n, lead, column, w, first, size),
+                )
 
-                parts.append(loop(number, columns))
-            return seq(*parts)
+            return in_tiles(problem.out[-1], width, columns)
 
         statements.append(share(prod(spatial), task))
         return seq(*statements)
@@ -578,15 +546,13 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
 
     problem_type = DotProblem
     plan_type = TilePlan
-    together: ClassVar[int]
-    """Channels that one instruction multiplies and adds in each lane."""
-    sums: ClassVar[str]
-    """Element type of what is added up."""
+    step: ClassVar[type[Quads | Pairs]]
+    """What multiplies and adds in each lane."""
 
     def default(self, problem: DotProblem, machine: Cpu) -> TilePlan:
         """Return the block that is estimated to cost least, with the tile that suits it."""
         image = problem.image
-        vectors = -(-problem.co_group // machine.lanes(self.sums))
+        vectors = -(-problem.co_group // machine.lanes(self.step.sums))
 
         def price(v: int) -> float:
             tiles = tile_cost(machine, v, image, best_positions(machine, v, image))
@@ -597,14 +563,28 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
 
     def neighbours(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> Iterator[TilePlan]:
         """Yield other blocks with the tiles that suit them, then other tiles."""
-        vectors = -(-problem.co_group // machine.lanes(self.sums))
+        vectors = -(-problem.co_group // machine.lanes(self.step.sums))
         for block in near(plan.block, min(MOST_VECTORS, vectors)):
             yield TilePlan(block, *best_positions(machine, block, problem.image))
         yield from plan.other_tiles(problem.image, machine)
 
-    def check(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the plan does not suit the sizes."""
-        plan.check_tile(problem.co_group, problem.image, machine)
+    def narrow(self, weight: np.ndarray) -> np.ndarray:
+        """Return the weight in the type in which it is stored."""
+        return weight
+
+    def pack(
+        self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
+    ) -> np.ndarray:
+        """Return the weight as [groups, blocks, *kernel, steps, block, channels of a step]."""
+        kernel = problem.looped_kernel
+        if problem.merged:
+            weight = np.moveaxis(weight, -1, 1).reshape(weight.shape[0], -1, *kernel)
+        block = plan.block * machine.lanes(self.step.sums)
+        return in_steps(self.narrow(weight), problem.groups, block, self.step.together, kernel)
+
+    def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
+        """Return register tiles, by the processor's instruction for such steps if it has one."""
+        return DotTiles(problem, plan, epilogue, self.step(epilogue.context)).loops()
 
     @abstractmethod
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
@@ -617,53 +597,36 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
     def reference(self, problem: DotProblem, plan: TilePlan, *operands: te.Tensor) -> te.Tensor:
         """Return Σ data · weight, over data whose rim holds the zero point."""
         data, weight = operands
-        taps = taps_of(problem)
-        channel = te.reduce_axis((0, problem.ci_group), "rc")
-        block = int(weight.shape[-2])
-        rim = tirx.const(problem.zero, self.sums)
+        taps, block, together = taps_of(problem), int(weight.shape[-2]), self.step.together
 
-        def element(*index: Index) -> Expr:
-            group, inner, source = 0, index[-1], channel
-            if problem.groups > 1:
-                group = tirx.floordiv(inner, problem.co_group)
-                inner = tirx.floormod(inner, problem.co_group)
-                source = group * problem.ci_group + channel
-            x = input_at(
-                problem, lambda *i: self.number(problem, data(*i)), index, taps, source, rim
-            )
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
             tap, deep = list(taps), channel
             if problem.merged:
                 deep, tap[-1] = tap[-1] * problem.ci_group + channel, 0
-            w = weight(
-                group,
-                tirx.floordiv(inner, block),
-                *tap,
-                tirx.floordiv(deep, self.together),
-                tirx.floormod(inner, block),
-                tirx.floormod(deep, self.together),
-            )
-            return te.sum(x * self.weight_number(w), axis=[channel, *taps])
+            step, part = tirx.floordiv(deep, together), tirx.floormod(deep, together)
+            return self.weight_number(weight(group, b, *tap, step, r, part))
 
-        return te.compute(problem.out_shape, element, name="sums", attrs=note(self, problem, plan))
+        return blocked_sum(
+            problem,
+            data,
+            block,
+            taps,
+            weight_at,
+            note(self, problem, plan),
+            lambda stored: self.number(problem, stored),
+            tirx.const(problem.zero, self.step.sums),
+        )
 
 
 class Int8Dots(Dots):
     """Four 8-bit channels at once: unsigned data by signed weights, sums in int32."""
 
     name = "int8 dots"
-    together = QUAD
-    sums = "int32"
+    step = Quads
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
         """Tells whether the numbers are 8-bit integers and channels are added up."""
         return problem.element == "int8" and not problem.depthwise
-
-    def pack(
-        self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
-    ) -> np.ndarray:
-        """Return the weight as [groups, blocks, *kernel, quads of channels, block, 4]."""
-        block = plan.block * machine.lanes("int32")
-        return in_steps(weight, problem.groups, block, QUAD, problem.kernel)
 
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
         """Return an unsigned number; signed ones are moved up."""
@@ -672,10 +635,6 @@ class Int8Dots(Dots):
     def weight_number(self, stored: Expr) -> Expr:
         """Return a signed number."""
         return stored.astype("int32")
-
-    def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
-        """Register tiles, by AVX-512 VNNI where the processor has it."""
-        return DotTiles(problem, plan, epilogue, Quads(epilogue.context)).loops()
 
 
 def unsigned_number(problem: DotProblem, stored: Expr) -> Expr:
@@ -708,47 +667,43 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         """Return Σ data · weight in int32, over unsigned data whose rim holds the zero point."""
         data, weight = operands
         taps = taps_of(problem)
-        rim = tirx.const(problem.zero, "int32")
 
-        def element(*index: Index) -> Expr:
-            x = input_at(
-                problem, lambda *i: unsigned_number(problem, data(*i)), index, taps, index[-1], rim
-            )
+        def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
             tap: Index = 0
             for k, e in zip(taps, problem.kernel, strict=True):
                 tap = tap * e + k
-            return te.sum(x * weight(tap, index[-1]).astype("int32"), axis=taps)
+            return weight(tap, group).astype("int32")
 
-        return te.compute(problem.out_shape, element, name="sums", attrs=note(self, problem, plan))
+        return blocked_sum(
+            problem,
+            data,
+            1,
+            taps,
+            weight_at,
+            note(self, problem, plan),
+            lambda stored: unsigned_number(problem, stored),
+            tirx.const(problem.zero, "int32"),
+        )
 
     def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
         """Return the products in 16 bits, sums in 32."""
-        return Depthwise(problem, epilogue, epilogue.context).loops()
+        return Depthwise(problem, epilogue).loops()
 
 
 class Bfloat16Dots(Dots):
     """Two bfloat16 channels at once, sums in float32."""
 
     name = "bfloat16 dots"
-    together = PAIR
-    sums = "float32"
+    step = Pairs
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
         """Tells whether the numbers are bfloat16 ones and the processor multiplies such."""
         return problem.element == "bfloat16" and machine.bfloat16
 
-    def pack(
-        self, problem: DotProblem, plan: TilePlan, machine: Cpu, weight: np.ndarray
-    ) -> np.ndarray:
-        """Return the weight as ``uint16`` [groups, blocks, *kernel, pairs of channels, block, 2].
-
-        Weights are rounded so that their errors cancel within every output channel.
-        """
-        kernel = problem.looped_kernel
-        if problem.merged:
-            weight = np.moveaxis(weight, -1, 1).reshape(weight.shape[0], -1, *kernel)
-        block = plan.block * machine.lanes("float32")
-        return in_steps(halves(weight), problem.groups, block, PAIR, kernel)
+    def narrow(self, weight: np.ndarray) -> np.ndarray:
+        """Return the weight as bfloat16 numbers whose errors cancel within every row."""
+        flat = balanced(np.ascontiguousarray(weight, np.float32).reshape(weight.shape[0], -1))
+        return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weight.shape)
 
     def number(self, problem: DotProblem, stored: Expr) -> Expr:
         """Return the float32 number of a bfloat16 one."""
@@ -757,17 +712,3 @@ class Bfloat16Dots(Dots):
     def weight_number(self, stored: Expr) -> Expr:
         """Return the float32 number of a bfloat16 one."""
         return real(stored)
-
-    def write(self, problem: DotProblem, plan: TilePlan, epilogue: Epilogue) -> Stmt:
-        """Write register tiles by AVX-512's ``vdpbf16ps``."""
-        context = epilogue.context
-        if not context.cpu.bfloat16:
-            raise UnsupportedPattern("no instruction for bfloat16 products")
-        context.functions.append(PRODUCTS)
-        return DotTiles(problem, plan, epilogue, Pairs()).loops()
-
-
-def halves(weights: np.ndarray) -> np.ndarray:
-    """Return float32 ``[rows, …]`` as bfloat16 numbers whose errors cancel within every row."""
-    flat = balanced(np.ascontiguousarray(weights, np.float32).reshape(weights.shape[0], -1))
-    return (flat.view(np.uint32) >> 16).astype(np.uint16).reshape(weights.shape)

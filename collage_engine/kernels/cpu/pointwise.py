@@ -111,7 +111,6 @@ def write_squares(
     dtype = str(access.source.dtype)
     if item_bytes(dtype) not in (1, 4) or dtype == "bool":
         return None
-    pure = value is access
     lanes = min(BYTES, context.cpu.vector_bytes) if item_bytes(dtype) == 1 else 0
     lanes = lanes or context.cpu.lanes(dtype)
     steps = strides(access, axes, extents, shape_of(output))
@@ -159,16 +158,6 @@ def write_squares(
                 dtype,
             )
 
-        if pure:
-            return bound(
-                begin,
-                lambda begin: bound(
-                    end,
-                    lambda end: turned(
-                        lambda c, v: vector_store(target, v, end + c * along.target, lanes), begin
-                    ),
-                ),
-            )
         held = local((lanes * lanes,), dtype, name="square")
 
         def applied(c: Index, end: Any) -> Stmt:
@@ -183,17 +172,18 @@ def write_squares(
 
             return vectorized(lanes, lane)
 
-        return bound(
-            begin,
-            lambda begin: bound(
-                end,
-                lambda end: seq(
-                    allocate(held),
-                    turned(lambda c, v: vector_store(held, v, c * lanes, lanes), begin),
-                    loop(lanes, lambda c: applied(c, end)),
-                ),
-            ),
-        )
+        def moved(begin: Index, end: Any) -> Stmt:
+            if value is access:
+                return turned(
+                    lambda c, v: vector_store(target, v, end + c * along.target, lanes), begin
+                )
+            return seq(
+                allocate(held),
+                turned(lambda c, v: vector_store(held, v, c * lanes, lanes), begin),
+                loop(lanes, lambda c: applied(c, end)),
+            )
+
+        return bound(begin, lambda begin: bound(end, lambda end: moved(begin, end)))
 
     total = columns * rows * prod(axis.extent for axis in others)
     return (parallel if threads else loop)(total, square)

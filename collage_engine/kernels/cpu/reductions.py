@@ -12,7 +12,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from tvm import te, tirx
+from tvm import tirx
 from tvm.ir import Expr, Var
 from tvm.ir.expr import TensorLoad
 
@@ -27,8 +27,7 @@ from collage_engine.kernels.cpu.writing.context import (
 from collage_engine.kernels.cpu.writing.register_tile import vector_load
 from collage_engine.kernels.expressions import coefficient, loads, rewrite, substitute
 from collage_engine.kernels.program import Program, Stage, combine, shape_of
-from collage_engine.kernels.rule import KernelRule, NoPlan
-from collage_engine.kernels.target import LATENCY, Cpu
+from collage_engine.kernels.target import LATENCY
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -418,42 +417,3 @@ def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
         return write_run(stage.value, flattened, fixed, context, output, base, 0, size, lanes)
 
     return nest(stage.extents[: len(outer)], body)
-
-
-class Pointwise(KernelRule[Program, NoPlan, Cpu]):
-    """The rule that writes programs of plain stages, stage by stage or row by row."""
-
-    name = "pointwise"
-    problem_type = Program
-
-    def matches(self, problem: Program, machine: Cpu) -> bool:
-        """Return whether it is a program without a reduction."""
-        return not any(stage.is_reduction for stage in problem.stages)
-
-    def default(self, problem: Program, machine: Cpu) -> NoPlan:
-        """Return the empty plan: the rule has nothing to choose."""
-        return NoPlan()
-
-    def reference(self, problem: Program, plan: NoPlan, *operands: te.Tensor) -> Program:
-        """Return the program itself."""
-        return problem
-
-    def write(self, problem: Program, plan: NoPlan, epilogue: Any) -> Stmt:
-        """Return the loops.
-
-        ``epilogue`` is the context alone, since nothing follows a whole program.
-        """
-        return write_program(problem, epilogue)
-
-
-class RowChains(Pointwise):
-    """The rule that writes reductions row by row where stages agree on leading axes.
-
-    They are softmax, normalisations, means and pools.
-    """
-
-    name = "rows"
-
-    def matches(self, problem: Program, machine: Cpu) -> bool:
-        """Return whether it is a program with a reduction."""
-        return not super().matches(problem, machine)

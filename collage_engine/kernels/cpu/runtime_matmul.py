@@ -25,8 +25,9 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     cost,
     fits,
     near,
+    spans,
 )
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -89,11 +90,6 @@ class RuntimePlan(Plan, frozen=True):
     """Whether the right operand is copied by blocks of columns first."""
 
 
-def write(problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
-    """Return the loops over the operands, which are row-major."""
-    return _Runtime(problem, plan, epilogue).write()
-
-
 class _Runtime:
     """One product, cut into tiles of rows by blocks of columns."""
 
@@ -119,16 +115,16 @@ class _Runtime:
         if self.packed is not None:
             copy = self.share(self.matrices * problem.depth, self._copy)
         full_blocks, rest_columns = divmod(problem.columns, self.block)
-        full, rest = divmod(problem.rows, self.plan.rows)
         whole = [(i * self.lanes, self.lanes) for i in range(self.plan.block)]
         part = pieces(rest_columns, self.lanes)
-        below = full * self.plan.rows
         return seq(
             copy,
-            self._cover(full, 0, self.plan.rows, 0, full_blocks, whole),
-            self._cover(full, 0, self.plan.rows, full_blocks, 1, part),
-            self._cover(1 if rest else 0, below, rest, 0, full_blocks, whole),
-            self._cover(1 if rest else 0, below, rest, full_blocks, 1, part),
+            *(
+                self._cover(tiles, first, count, low, number, vectors)
+                for tiles, first, count in spans(problem.rows, self.plan.rows)
+                for low, number, vectors in ((0, full_blocks, whole), (full_blocks, 1, part))
+                if number and vectors
+            ),
         )
 
     def _copy(self, index: Index) -> Stmt:
@@ -169,7 +165,7 @@ class _Runtime:
 
     def _cover(
         self, tiles: int, first: int, count: int, low: int, number: int, vectors: Any
-    ) -> Stmt | None:
+    ) -> Stmt:
         """Write some tiles of equal height for some blocks of columns, shared among threads.
 
         Args:
@@ -180,8 +176,6 @@ class _Runtime:
             number: How many blocks of columns there are.
             vectors: The vectors of a block.
         """
-        if tiles == 0 or number == 0 or not vectors:
-            return None
         extents = (*self.problem.out[:-2], number, tiles)
         height = self.plan.rows
 
@@ -258,15 +252,6 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
             if fits(machine, rows, plan.block):
                 yield replace(plan, rows=rows)
 
-    def check(self, problem: RuntimeMatmul, plan: RuntimePlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where the tile is larger than the matrices or does not fit."""
-        if plan.block > -(-problem.columns // machine.lanes("float32")):
-            raise PlanError(f"blocks of {plan.block} vectors for {problem.columns} columns")
-        if plan.rows > problem.rows:
-            raise PlanError(f"tiles of {plan.rows} rows for {problem.rows} rows")
-        if plan.rows > 1 and not fits(machine, plan.rows, plan.block):
-            raise PlanError(f"{plan.rows} rows by {plan.block} vectors do not fit the registers")
-
     def reference(
         self, problem: RuntimeMatmul, plan: RuntimePlan, *operands: te.Tensor
     ) -> te.Tensor:
@@ -290,7 +275,7 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
 
     def write(self, problem: RuntimeMatmul, plan: RuntimePlan, epilogue: Epilogue) -> Stmt:
         """Return the loops, after a copy of the right operand where the plan says so."""
-        return write(problem, plan, epilogue)
+        return _Runtime(problem, plan, epilogue).write()
 
 
 def height_of(cpu: Cpu, rows: int, vectors: int) -> int:

@@ -30,12 +30,11 @@ from collage_engine.kernels.cpu.winograd.matrices import (
     on_both_sides,
     transforms,
 )
-from collage_engine.kernels.cpu.writing.context import Context
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_tile import tile
+from collage_engine.kernels.cpu.writing.register_tile import in_tiles, tile
 from collage_engine.kernels.cpu.writing.tile_choice import MOST_VECTORS, best_positions, near, spans
 from collage_engine.kernels.program import shape_of
-from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, PlanError, note
+from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
@@ -67,17 +66,10 @@ class WinogradPlan(Plan, frozen=True):
     """Rows of tiles that are transformed, multiplied and brought back together."""
 
 
-def write(problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue, context: Context) -> Stmt:
-    """Return the loops of the convolution, its data made ready before."""
-    return _Winograd(problem, plan, epilogue, context).write()
-
-
 class _Winograd:
-    def __init__(
-        self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue, context: Context
-    ) -> None:
-        self.problem, self.plan = problem, plan
-        self.epilogue, self.context = epilogue, context
+    def __init__(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> None:
+        self.problem, self.epilogue = problem, epilogue
+        self.context = context = epilogue.context
         cpu = context.cpu
         self.lanes = cpu.lanes("float32")
         self.blocks, self.points, self.ci, self.block = shape_of(context.weight)
@@ -212,12 +204,7 @@ class _Winograd:
 
         return loop(
             self.points,
-            lambda point: seq(
-                *(
-                    loop(repeat, lambda i, f=f, h=h: tiles(point, int64(i) * h + f, h))
-                    for repeat, f, h in spans(count, rows)
-                )
-            ),
+            lambda point: in_tiles(count, rows, lambda t, height: tiles(point, t, height)),
         )
 
     def _results(self, sums: Any, n: Index, first: Index, height: int, b: Index) -> Stmt:
@@ -325,14 +312,6 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
             if 1 <= group <= tile_rows:
                 yield replace(plan, group=group)
 
-    def check(self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu) -> None:
-        """Raise ``PlanError`` where a block or group is too large or a tile does not fit."""
-        tile_rows, _ = cost.tiles_of(problem.out, plan.outputs)
-        if plan.block > -(-problem.co // machine.lanes("float32")):
-            raise PlanError(f"blocks of {plan.block} vectors for {problem.co} channels")
-        if plan.group > tile_rows:
-            raise PlanError(f"groups of {plan.group} rows for {tile_rows} rows of tiles")
-
     def pack(
         self, problem: ConvProblem, plan: WinogradPlan, machine: Cpu, weight: np.ndarray
     ) -> np.ndarray:
@@ -354,4 +333,4 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
 
     def write(self, problem: ConvProblem, plan: WinogradPlan, epilogue: Epilogue) -> Stmt:
         """Return the loops: transform, multiply and bring back, group by group of rows of tiles."""
-        return write(problem, plan, epilogue, epilogue.context)
+        return _Winograd(problem, plan, epilogue).write()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -24,7 +24,16 @@ from collage_engine.kernels.expressions import (
 )
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.target import Cpu
-from collage_engine.kernels.tir_builder import Index, Stmt, int64, load, loop, parallel, seq
+from collage_engine.kernels.tir_builder import (
+    Index,
+    Stmt,
+    int64,
+    load,
+    loop,
+    parallel,
+    seq,
+    split_index,
+)
 from collage_engine.records.graph import item_bytes
 
 
@@ -209,6 +218,34 @@ class Context:
     def share_products(self, count: float, dtype: str = "float32") -> Any:
         """Chooses as ``share`` does where ``count`` products are added up, a vector at a time."""
         return self.share(count // self.cpu.lanes(dtype))
+
+    def over_channels(
+        self,
+        share: Any,
+        spatial: Sequence[int],
+        channels: Sequence[int],
+        body: Callable[[tuple[Index, ...], tuple[Index, ...]], Stmt],
+    ) -> Stmt:
+        """Return the body over positions and blocks of output channels.
+
+        Channels are the inner loop where the weight stays in the second-level cache meanwhile.
+
+        Args:
+            share: The kind of loop over all of them.
+            spatial: Extents of the axes of positions.
+            channels: Extents of the axes of channels.
+            body: A function of the indices along both.
+        """
+        weight_bytes = item_bytes(str(self.weight.dtype)) * prod(shape_of(self.weight))
+        inside = weight_bytes <= self.cpu.half_l2
+        outer, inner = (spatial, channels) if inside else (channels, spatial)
+
+        def task(index: Index) -> Stmt:
+            parts = split_index(index, (*outer, *inner))
+            first, second = parts[: len(outer)], parts[len(outer) :]
+            return body(first, second) if inside else body(second, first)
+
+        return share(prod((*outer, *inner)), task)
 
     def kernel(self, body: Stmt) -> Stmt:
         """Return the body after the buffers and views it uses."""

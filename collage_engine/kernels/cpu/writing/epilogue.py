@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
@@ -25,6 +25,7 @@ from collage_engine.kernels.tir_builder import (
     load,
     local,
     seq,
+    split_index,
     store,
     vectorized,
 )
@@ -40,6 +41,8 @@ class Epilogue:
     one."""
     anchor: Stage
     context: Context
+    runs: dict[tuple[int, int], list[TensorLoad] | None] = field(default_factory=dict)
+    """What ``run`` said of axes that were asked for."""
 
     def store(self, indices: Sequence[Index], accumulator: Expr) -> Stmt:
         """Store the element at ``indices`` whose accumulated value is given."""
@@ -77,78 +80,74 @@ class Epilogue:
         output = self.context.views.flat(self.stage.output)
         return seq(allocate(held), vectorized(width, hold), vector_store(output, halves, at, LANES))
 
-    def _value(self, value: Expr, accumulator: Expr) -> Expr:
+    def _value(
+        self,
+        value: Expr,
+        accumulator: Expr,
+        others: Callable[[TensorLoad], Expr | None] | None = None,
+    ) -> Expr:
+        """Return a value of the stage with what is loaded of the anchor, and others, replaced."""
         if self.stage is self.anchor:
             return accumulator
 
         def replace(node: Expr) -> Expr | None:
-            if isinstance(node, TensorLoad) and node.source.same_as(self.anchor.output):
+            if not isinstance(node, TensorLoad):
+                return None
+            if node.source.same_as(self.anchor.output):
                 return accumulator
-            return None
+            return others(node) if others is not None else None
 
         return rewrite(value, replace)
 
-    def collapsed(self, first: int, count: int) -> CollapsedEpilogue | None:
-        """Return the same with ``count`` neighbouring axes as one, where all operands allow it."""
-        stage = self.stage
-        axes = stage.axes[first : first + count]
-        same: list[TensorLoad] = []
-        if stage is not self.anchor:
-            if any(used_outside_loads(stage.value, a) for a in axes):
+    def run(self, first: int, end: int) -> list[TensorLoad] | None:
+        """Return the loads at the element itself where the axes between can be one position.
+
+        All others must not move along these axes; None where some do.
+        """
+        stage, same = self.stage, list[TensorLoad]()
+        if stage is self.anchor:
+            return same
+        axes = stage.axes[first:end]
+        if any(used_outside_loads(stage.value, a) for a in axes):
+            return None
+        for access in loads(stage.value):
+            if access.source.same_as(self.anchor.output):
+                continue
+            moves = [coefficient(i, a) for i in access.indices for a in axes]
+            if not any(m is None or m for m in moves):
+                continue
+            if shape_of(access.source) != stage.extents or not is_identity(stage, access.indices):
                 return None
-            for access in loads(stage.value):
-                if access.source.same_as(self.anchor.output):
-                    continue
-                moves = [coefficient(i, a) for i in access.indices for a in axes]
-                if not any(m is None or m for m in moves):
-                    continue
-                if not is_identity(stage, access.indices):
-                    return None
-                if shape_of(access.source) != stage.extents:
-                    return None
-                same.append(access)
-        return CollapsedEpilogue(self, first, count, tuple(same))
+            same.append(access)
+        return same
 
-
-@dataclass(frozen=True)
-class CollapsedEpilogue:
-    """An epilogue that addresses some neighbouring axes by one position."""
-
-    plain: Epilogue
-    first: int
-    count: int
-    same: tuple[TensorLoad, ...]
-    """Loads at the element itself; the others do not move along the collapsed axes."""
-
-    def store(
+    def store_run(
         self, before: Sequence[Index], position: Index, after: Sequence[Index], accumulator: Expr
     ) -> Stmt:
-        """Store the element at (``before``, ``position``, ``after``)."""
-        stage, anchor = self.plain.stage, self.plain.anchor
-        views = self.plain.context.views
-        end = self.first + self.count
-        size = prod(stage.extents[self.first : end])
+        """Store the element at (``before``, ``position``, ``after``).
+
+        The position stands for all axes between; it is taken apart where operands need that.
+        """
+        stage, views = self.stage, self.context.views
+        key = first, end = len(before), len(stage.axes) - len(after)
+        if key not in self.runs:
+            self.runs[key] = self.run(first, end) if first < end else None
+        same, between = self.runs[key], stage.extents[first:end]
+        if same is None:
+            places = split_index(position, between) if between else ()
+            return self.store((*before, *places, *after), accumulator)
         index: Index = int64(0)
-        extents = (*stage.extents[: self.first], size, *stage.extents[end:])
+        extents = (*stage.extents[:first], prod(between), *stage.extents[end:])
         for i, e in zip((*before, position, *after), extents, strict=True):
             index = index * e + int64(i)
-        value = accumulator
-        if stage is not anchor:
 
-            def replace(node: Expr) -> Expr | None:
-                if not isinstance(node, TensorLoad):
-                    return None
-                if node.source.same_as(anchor.output):
-                    return accumulator
-                if any(access.same_as(node) for access in self.same):
-                    return load(views.flat(node.source), index)
-                return None
+        def flat(node: TensorLoad) -> Expr | None:
+            at_element = any(access.same_as(node) for access in same)
+            return load(views.flat(node.source), index) if at_element else None
 
-            value = rewrite(stage.value, replace)
-            fixed = {a: int64(i) for a, i in zip(stage.axes, before, strict=False)}
-            fixed.update({a: int64(i) for a, i in zip(stage.axes[end:], after, strict=True)})
-            fixed.update({a: int64(0) for a in stage.axes[self.first : end]})
-            value = substitute(value, fixed)
+        places = (*before, *[0] * len(between), *after)
+        fixed = {a: int64(i) for a, i in zip(stage.axes, places, strict=True)}
+        value = substitute(self._value(stage.value, accumulator, flat), fixed)
         return store(views.flat(stage.output), vector_functions(value), index)
 
 

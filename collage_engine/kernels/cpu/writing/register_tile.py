@@ -15,6 +15,7 @@ from tvm import tirx
 from tvm.ir import Expr
 from tvm.tirx import Buffer
 
+from collage_engine.kernels.cpu.writing.tile_choice import spans
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
@@ -22,6 +23,7 @@ from collage_engine.kernels.tir_builder import (
     int64,
     load,
     local,
+    loop,
     pieces,
     seq,
     store,
@@ -120,6 +122,15 @@ def tile(
         reduce(step),
         out(),
     )
+
+
+def in_tiles(extent: int, size: int, body: Callable[[Index, int], Stmt]) -> Stmt:
+    """Return ``body(first, size)`` over whole tiles of a run, then over what is left."""
+
+    def some(count: int, first: int, width: int) -> Stmt:
+        return loop(count, lambda t: body(int64(t) * width + first, width))
+
+    return seq(*(some(*part) for part in spans(extent, size)))
 
 
 def columns_below(vectors: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from collage_engine.kernels.rule import AtLeastOne, Plan, PlanError
+from collage_engine.kernels.rule import AtLeastOne, Plan
 from collage_engine.kernels.target import MOST_REGISTERS, SUMS_IN_FLIGHT, Cpu
 
 
@@ -166,23 +166,6 @@ class TilePlan(Plan, frozen=True):
     rows: AtLeastOne
     columns: AtLeastOne
     """Positions of a register tile: parts of one row, or several whole rows of an image."""
-
-    def check_tile(self, channels: int, image: tuple[int, int], cpu: Cpu) -> None:
-        """Check the plan against the output channels of a group, and the image.
-
-        Raises:
-            PlanError: The block or the tile is larger than what there is, or does not fit.
-        """
-        rows, columns = image
-        if self.block > -(-channels // cpu.lanes("float32")):
-            raise PlanError(f"blocks of {self.block} vectors for {channels} channels")
-        if self.rows > rows or self.columns > columns:
-            raise PlanError(f"tiles of {self.rows} × {self.columns} for {rows} × {columns}")
-        if self.rows > 1 and self.columns != columns:
-            raise PlanError("tiles of several rows that are not whole")
-        positions = self.rows * self.columns
-        if positions > 1 and not fits(cpu, positions, self.block):
-            raise PlanError(f"{positions} positions by {self.block} vectors do not fit")
 
     def other_tiles(self, image: tuple[int, int], cpu: Cpu) -> Iterator[Self]:
         """Yield plans of other numbers of positions."""
