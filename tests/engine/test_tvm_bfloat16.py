@@ -204,7 +204,7 @@ def test_products_that_gain_nothing_stay_in_float32(monkeypatch: pytest.MonkeyPa
     """Narrow ones, and 3 × 3 ones that Winograd's method saves more, as its estimate says."""
     assert not multiplied_in_bfloat16((4, 32, 1, 1), (1, 32, 9, 9))
     for better in (True, False):
-        monkeypatch.setattr(winograd, "beats_bfloat16", lambda *_, better=better: better)
+        monkeypatch.setattr(winograd, "worthwhile", lambda *_, better=better: better)
         assert multiplied_in_bfloat16((32, 32, 3, 3), (1, 32, 12, 12)) is not better
 
 

@@ -172,7 +172,7 @@ def _conv_problem(geometry: ConvProblem, cpu: Cpu) -> DotProblem | None:
     )
     if co < FEW or (ci < FEW and not sizes.merged):
         return None
-    if winograd.takes(geometry, cpu) and winograd.beats_bfloat16(cpu, co, ci, geometry.out):
+    if winograd.takes(geometry, cpu) and winograd.worthwhile(cpu, co, ci, geometry.out, 2):
         return None
     return sizes
 

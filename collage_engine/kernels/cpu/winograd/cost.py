@@ -143,16 +143,10 @@ def direct(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> float:
     return max(steps * TAPS**2 * ci * -(-co // columns), 4 * TAPS**2 * ci * co / BYTES_PER_CYCLE)
 
 
-def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
-    """Tells whether the estimates say clearly that it saves time."""
-    best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
-    return best < WORTHWHILE * direct(cpu, co, ci, out)
+def worthwhile(cpu: Cpu, co: int, ci: int, out: Sequence[int], products_at_once: int = 1) -> bool:
+    """Tells whether the estimates say clearly that it saves time.
 
-
-def beats_bfloat16(cpu: Cpu, co: int, ci: int, out: Sequence[int]) -> bool:
-    """Tells whether the estimates say that it saves more than multiplying out in bfloat16 does.
-
-    That multiplies two products at once, from half the bytes.
+    Multiplying out in bfloat16 multiplies two products at once, from half the bytes.
     """
     best = min(estimate(cpu, co, ci, out, outputs) for outputs in OUTPUTS)
-    return best < WORTHWHILE * direct(cpu, co, ci, out) / 2
+    return best < WORTHWHILE * direct(cpu, co, ci, out) / products_at_once

@@ -224,12 +224,9 @@ def _total(
 
 def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
     """Return [O, I, 3, 3] as [blocks, points, input channels, block], missing channels zero."""
-    co, ci = weight.shape[:2]
-    blocks = -(-co // block)
-    wide = transformed(weight, outputs).reshape(co, ci, -1)
-    padded = np.zeros((blocks * block, ci, wide.shape[2]), np.float32)
-    padded[:co] = wide
-    split = padded.reshape(blocks, block, ci, wide.shape[2])
+    wide = transformed(weight, outputs).reshape(*weight.shape[:2], -1)
+    lacking = -len(wide) % block
+    split = np.pad(wide, [(0, lacking), (0, 0), (0, 0)]).reshape(-1, block, *wide.shape[1:])
     return np.ascontiguousarray(split.transpose(0, 3, 2, 1))
 
 

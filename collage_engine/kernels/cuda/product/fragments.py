@@ -6,7 +6,6 @@ that takes it a minute of parsing.)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any
 
@@ -24,20 +23,12 @@ SUMS_SCOPE = "wmma.accumulator"
 """Memory scope of a fragment of C."""
 
 
-@dataclass(frozen=True)
-class Intrinsics:
-    """The names under which TVM knows the tensor-core intrinsics of one arithmetic."""
-
-    fill: str
-    load_a: str
-    load_b: str
-    multiply: str
-    store: str
-
-
 @cache
-def intrinsics(math: str) -> Intrinsics:
-    """Return the names of an arithmetic's tensor-core intrinsics, registered by the first call."""
+def intrinsics(math: str) -> dict[str, str]:
+    """Return the names of an arithmetic's tensor-core intrinsics, registered by the first call.
+
+    They are those of filling, loading A and B, multiplying and storing, by these words.
+    """
     from tvm.s_tir import TensorIntrin
 
     element, sums = ELEMENTS[math], SUMS.get(math, "float32")
@@ -52,7 +43,7 @@ def intrinsics(math: str) -> Intrinsics:
     for part, (description, implementation) in parts.items():
         names[part] = f"collage_wmma_{math}_{part}"
         TensorIntrin.register(names[part], description, implementation, override=True)
-    return Intrinsics(**names)
+    return names
 
 
 def _place(buffer: Any, step: Any) -> Any:

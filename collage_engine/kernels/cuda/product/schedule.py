@@ -183,9 +183,9 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
     pipeline(schedule, k0, int(schedule.get(k0).extent))
 
     for fragment, name in (
-        (fragments[0], names.load_a),
-        (fragments[1], names.load_b),
-        (store, names.store),
+        (fragments[0], names["load_a"]),
+        (fragments[1], names["load_b"]),
+        (store, names["store"]),
     ):
         i, j = schedule.get_loops(fragment)[-2:]
         i0, i1 = schedule.split(i, [None, FRAGMENT])
@@ -196,8 +196,8 @@ def tensor(schedule: Schedule, product: AnnotatedProduct, last: Any) -> None:
         schedule.tensorize(i1, name)
     (inner,) = schedule.get_child_blocks(outer)
     (first,) = schedule.get_child_blocks(init)
-    schedule.tensorize(schedule.get_loops(first)[-2], names.fill)
-    schedule.tensorize(schedule.get_loops(inner)[-3], names.multiply)
+    schedule.tensorize(schedule.get_loops(first)[-2], names["fill"])
+    schedule.tensorize(schedule.get_loops(inner)[-3], names["multiply"])
     for loop in (m2, n2, k1):
         schedule.unroll(loop)
 
