@@ -12,10 +12,8 @@ others that are exact, or are computed in float64:
 - Normalisations, Softmax and Sigmoid are computed in float64.
 - A maximum over values of which one is NaN is NaN.
 
-What runtimes have of their own (``com.microsoft``) no standard defines: there it is their kernels
-that say what is true. Results keep their names and element types. The logarithm of a Softmax or
-Sigmoid is one function, as in the cleaned model (``model/onnx_expand.py``): it has a value where
-these are 0.
+Results keep their names and element types. The logarithm of a Softmax or Sigmoid is one function,
+as in the cleaned model (``model/onnx_expand.py``): it has a value where these are 0.
 """
 
 from __future__ import annotations
@@ -49,6 +47,7 @@ RANGES: dict[int, tuple[float, float]] = {
 ROUNDS = 1.5 * 2.0**52
 """Added to a float64 below 2^51 and subtracted again it rounds to the nearest whole number, halves
 to even; Round is no operator of opset 10."""
+MICROSOFT = "com.microsoft"
 
 LARGEST = 255
 """Largest size of an 8-bit number less its zero point."""
@@ -80,11 +79,11 @@ def by_definition(model: ModelProto) -> ModelProto:
 def is_affected(model: ModelProto) -> bool:
     """Tell whether a model holds a node that ``by_definition`` may write by others."""
     nodes = [*model.graph.node, *(node for f in model.functions for node in f.node)]
-    return any(map(_definition_of, with_branches(nodes)))
+    return any(_key(node) in _DEFINITIONS for node in with_branches(nodes))
 
 
-def _definition_of(node: NodeProto) -> Callable[[_Writer], bool] | None:
-    return _DEFINITIONS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+def _key(node: NodeProto) -> tuple[str, str]:
+    return ("" if node.domain == "ai.onnx" else node.domain, node.op_type)
 
 
 def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
@@ -94,7 +93,7 @@ def _rewrite(graph: GraphProto, types: Types, opset: int) -> None:
         for attribute in node.attribute:
             if attribute.HasField("g"):
                 _rewrite(attribute.g, types, opset)
-        define = _definition_of(node)
+        define = _DEFINITIONS.get(_key(node))
         writer = _Writer(node, types, makers, opset)
         if define is None or not define(writer):
             nodes.append(node)
@@ -225,6 +224,82 @@ def _quantised_matrix_product(w: _Writer) -> bool:
     scales = w("Mul", w.rows(a_scale), w.double(b_scale))
     steps = w("Div", w("Mul", product, scales), w.double(scale))
     return w.quantised(steps, zero, w.node.output[0])
+
+
+def _product_as_float(w: _Writer) -> bool:
+    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(index) for index in range(7))
+    return _dequantised_product(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+def _product_of_floats(w: _Writer) -> bool:
+    a, b, b_scale, b_zero, bias = (w.input(index) for index in range(5))
+    names = [f"{w.node.output[0]}/definition/{what}" for what in ("data", "scale", "zero")]
+    w.nodes.append(helper.make_node("DynamicQuantizeLinear", [a], names))
+    data, scale, zero = names
+    return _dequantised_product(w, (data, scale, zero), (b, b_scale, b_zero), bias)
+
+
+def _dequantised_product(
+    w: _Writer, left: tuple[str, str, str], right: tuple[str, str, str], bias: str
+) -> bool:
+    """Write a product of values that come with their scales and zero points, as a float."""
+    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
+    product = w("MatMul", w.shifted(a, a_zero), w.shifted(b, b_zero))
+    value = w("Mul", product, w("Mul", w.double(a_scale), w.double(b_scale)))
+    if bias:
+        value = w("Add", value, w.double(bias))
+    return w.cast(value, w.type_of(a_scale), w.node.output[0])
+
+
+def _quantised_gemm(w: _Writer) -> bool:
+    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(index) for index in range(9))
+    left, right = w.shifted(a, a_zero), w.double(b)
+    if w.attribute("transA", 0):
+        left = w("Transpose", left, perm=[1, 0])
+    if w.attribute("transB", 0):
+        right = w("Transpose", right, perm=[1, 0])
+    if b_zero:
+        right = w("Sub", right, w.double(b_zero))
+    product = w("MatMul", left, right)
+    if c:
+        product = w("Add", product, w.double(c))
+    scales = w("Mul", w.double(a_scale), w.double(b_scale))
+    scales = w("Mul", scales, w.constant(w.attribute("alpha", 1)))
+    value = w("Mul", product, scales)
+    if scale:
+        return w.quantised(w("Div", value, w.double(scale)), zero, w.node.output[0])
+    return w.cast(value, w.type_of(a_scale), w.node.output[0])
+
+
+def _quantised_attention(w: _Writer) -> bool:
+    data, weight, bias, scale, weight_scale, mask, zero, weight_zero, past = (
+        w.input(index) for index in range(9)
+    )
+    element = w.type_of(scale)
+    floats = [
+        w("Cast", w("Mul", w.shifted(value, z), w.double(s)), to=element)
+        for value, z, s in ((data, zero, scale), (weight, weight_zero, weight_scale))
+    ]
+    node = helper.make_node(
+        "Attention", [*floats, bias, mask, past], w.node.output, domain=MICROSOFT
+    )
+    node.attribute.extend(w.node.attribute)
+    w.nodes.append(node)
+    return True
+
+
+def _quantised_lstm(w: _Writer) -> bool:
+    """Have it read int8 weights as uint8, whose products are exact: it quantises step by step."""
+    node = NodeProto()
+    node.CopyFrom(w.node)
+    for weight, zero in ((1, 9), (2, 11)):
+        for index in (weight, zero):
+            if w.type_of(w.input(weight)) == TensorProto.INT8 and w.input(index):
+                number = w("Cast", w.input(index), to=TensorProto.INT32)
+                moved = w("Add", number, w.constant(128, np.int32))
+                node.input[index] = w("Cast", moved, to=TensorProto.UINT8)
+    w.nodes.append(node)
+    return True
 
 
 def _convolution(w: _Writer) -> bool:
@@ -362,17 +437,23 @@ IS_NAN = 9
 """Operator set from which on there are IsNaN and Where (ONNX, changelog)."""
 
 
-_DEFINITIONS: dict[str, Callable[[_Writer], bool]] = {
-    "MatMulInteger": _matrix_product,
-    "QLinearMatMul": _quantised_matrix_product,
-    "ConvInteger": _convolution,
-    "QLinearConv": _quantised_convolution,
-    "Log": _logarithm,
-    "InstanceNormalization": _instance_normalisation,
-    "Sigmoid": _sigmoid,
-    **dict.fromkeys(
-        ("GroupNormalization", "LayerNormalization", "LogSoftmax", "Softmax"), _in_float64
-    ),
-    **dict.fromkeys(("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin"), _with_nan),
+_DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
+    ("", "MatMulInteger"): _matrix_product,
+    ("", "QLinearMatMul"): _quantised_matrix_product,
+    ("", "ConvInteger"): _convolution,
+    ("", "QLinearConv"): _quantised_convolution,
+    (MICROSOFT, "MatMulIntegerToFloat"): _product_as_float,
+    (MICROSOFT, "DynamicQuantizeMatMul"): _product_of_floats,
+    (MICROSOFT, "QGemm"): _quantised_gemm,
+    (MICROSOFT, "QAttention"): _quantised_attention,
+    (MICROSOFT, "DynamicQuantizeLSTM"): _quantised_lstm,
+    ("", "Log"): _logarithm,
+    ("", "InstanceNormalization"): _instance_normalisation,
+    ("", "Sigmoid"): _sigmoid,
+    **{
+        ("", op): _in_float64
+        for op in ("GroupNormalization", "LayerNormalization", "LogSoftmax", "Softmax")
+    },
+    **{("", op): _with_nan for op in ("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin")},
 }
-"""By type how a node of the standard is written; the function tells whether it wrote it."""
+"""By domain and type how a node is written; the function tells whether it wrote it."""

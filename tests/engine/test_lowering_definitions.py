@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.lib.stride_tricks import sliding_window_view
-from onnx import ModelProto, helper
+from onnx import ModelProto, TensorProto, helper
 
 from collage_engine.lowering import reference
 from collage_engine.lowering.definitions import by_definition
@@ -17,7 +17,11 @@ from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.onnx_outer_values import with_branches
 from tests.support.written import written
 
-INTEGER_KERNELS = {"MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"}
+MICROSOFT = "com.microsoft"
+INTEGER_KERNELS = {
+    *("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv"),
+    *("MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm", "QAttention"),
+}
 f32 = np.float32
 
 
@@ -28,6 +32,7 @@ def one_operator(
     constants: Sequence[int] = (),
     outputs: int = 1,
     opset: int = 17,
+    domain: str = "",
     **attributes: Any,
 ) -> tuple[ModelProto, dict[str, np.ndarray]]:
     """A model of one node, and its inputs; some of them are initializers, None is left out."""
@@ -37,9 +42,9 @@ def one_operator(
     types = ((n, str(a.dtype).replace("float32", "float"), a.shape) for n, a in arrays.items())
     inputs = ", ".join(f"{kind}{[*shape] or ''} {name}" for name, kind, shape in types)
     results = ", ".join(f"y{k}" for k in range(outputs))
-    node = f"{results} = {op}({', '.join(names)})"
+    node = f"{results} = {domain}{'.' if domain else ''}{op}({', '.join(names)})"
     text = f"({inputs}) => ({results}) {{ {node} }}"
-    model = written(text, fixed, opset=opset)
+    model = written(text, fixed, opset=opset, more=f'"{MICROSOFT}": 1')
     model.graph.node[0].attribute.extend(
         map(helper.make_attribute, attributes, attributes.values())
     )
@@ -157,6 +162,73 @@ def test_a_convolution_along_one_axis() -> None:
     (y,) = true_outputs("ConvInteger", [x, w])
     found = sliding_window_view(x.astype(np.int64), 5, axis=2)
     np.testing.assert_array_equal(y, np.einsum("ncwi,oci->now", found, w.astype(np.int64)))
+
+
+@pytest.mark.parametrize("types", TYPES)
+def test_products_of_the_runtime_itself(types: tuple[str, str]) -> None:
+    a, b = full_range(types[0], 7, 64), full_range(types[1], 64, 9)
+    zero, b_zero = zero_of(types[0], 9), zero_of(types[1], 99)
+    scale, scales, bias = f32(0.02), np.linspace(0.01, 0.03, 9, dtype=f32), np.arange(9, dtype=f32)
+    product = (a.astype(np.int64) - zero) @ (b.astype(np.int64) - b_zero)
+    given = [a, b, scale, scales, zero, np.repeat(b_zero, 9), bias]
+    (y,) = true_outputs("MatMulIntegerToFloat", given, domain=MICROSOFT)
+    wanted = product * float(scale) * scales.astype(float) + bias
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
+    c = np.arange(9, dtype=np.int32) * 10_000
+    given = [a.T, scale, zero, b.T, scales, np.repeat(b_zero, 9), c]
+    options: dict[str, Any] = {"transA": 1, "transB": 1, "alpha": 0.5, "domain": MICROSOFT}
+    (y,) = true_outputs("QGemm", given, **options)
+    wanted = 0.5 * float(scale) * scales.astype(float) * (product + c)
+    np.testing.assert_allclose(y, wanted, rtol=1e-6)
+    (y,) = true_outputs("QGemm", [*given, f32(3), zero], **options)
+    np.testing.assert_array_equal(y, steps(wanted / 3, zero))
+
+
+@pytest.mark.parametrize("b_type", ["uint8", "int8"])
+def test_a_product_that_quantises_its_input(b_type: str) -> None:
+    x = np.random.default_rng(0).standard_normal((7, 64)).astype(f32)
+    b, zero = full_range(b_type, 64, 9), zero_of(b_type, 99)
+    low, high = min(0, x.min()), max(0, x.max())
+    scale = (high - low) / f32(255)
+    offset = np.clip(np.rint(-low / scale), 0, 255)
+    data = np.clip(np.rint(x / scale) + offset, 0, 255) - offset
+    given = [x, b, f32(0.01), zero, np.ones(9, f32)]
+    (y,) = true_outputs("DynamicQuantizeMatMul", given, domain=MICROSOFT)
+    wanted = data.astype(float) @ (b.astype(float) - zero) * scale * 0.01 + 1
+    np.testing.assert_allclose(y, wanted, rtol=1e-5)
+
+
+def test_attention_over_whole_numbers() -> None:
+    data, weight = full_range("uint8", 1, 5, 16), full_range("int8", 16, 48)
+    zero, weight_zero, bias = np.uint8(128), np.int8(0), np.linspace(-1, 1, 48, dtype=f32)
+    scale, weight_scale = f32(0.01), f32(0.004)
+    given = [data, weight, bias, scale, weight_scale, None, zero, weight_zero]
+    (y,) = true_outputs("QAttention", given, domain=MICROSOFT, num_heads=2)
+    wide = (data[0].astype(float) - 128) * scale @ (weight.astype(float) * weight_scale) + bias
+    q, k, v = (part.reshape(5, 2, 8).swapaxes(0, 1) for part in np.split(wide, 3, axis=1))
+    scores = np.exp(q @ k.swapaxes(1, 2) / 8**0.5)
+    wanted = (scores / scores.sum(-1, keepdims=True) @ v).swapaxes(0, 1).reshape(1, 5, 16)
+    np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_an_lstm_that_quantises_its_inputs() -> None:
+    x = np.random.default_rng(0).standard_normal((4, 2, 32)).astype(f32)
+    w, r = full_range("int8", 1, 32, 32), full_range("int8", 1, 8, 32)
+    zero = np.zeros(1, np.int8)
+    given = [x, w, r, *[None] * 5, f32([0.002]), zero, f32([0.004]), zero]
+    more: dict[str, Any] = {"domain": MICROSOFT, "hidden_size": 8, "constants": (1, 2, 9, 11)}
+    model, _ = one_operator("DynamicQuantizeLSTM", given, outputs=3, **more)
+    nodes = by_definition(model).graph.node
+    makers = {node.output[0]: node for node in nodes}
+    assert {makers[nodes[-1].input[k]].attribute[0].i for k in (1, 2, 9, 11)} == {TensorProto.UINT8}
+    _, last, _ = true_outputs("DynamicQuantizeLSTM", given, outputs=3, **more)
+    hidden, cell = np.zeros((2, 2, 8))
+    for step in x:
+        gates = step @ (w[0] * 0.002) + hidden @ (r[0] * 0.004)
+        i, o, f = (1 / (1 + np.exp(-part)) for part in np.split(gates, 4, axis=1)[:3])
+        cell = f * cell + i * np.tanh(gates[:, 24:])
+        hidden = o * np.tanh(cell)
+    np.testing.assert_allclose(last[0], hidden, atol=0.02)
 
 
 IN_BRANCHES = """
