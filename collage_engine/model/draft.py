@@ -10,7 +10,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable
-from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -177,12 +176,6 @@ class Constants:
     def __setitem__(self, name: str, values: np.ndarray) -> None:
         self._tensors.pop(name, None)
         self._arrays[name] = values
-
-    def add(self, tensor: TensorProto, name: str) -> None:
-        """Add a tensor of the file under another name."""
-        self._arrays.pop(name, None)
-        self._tensors[name] = deepcopy(tensor)
-        self._tensors[name].name = name
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a constant; its values are not read."""

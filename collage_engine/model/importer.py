@@ -41,7 +41,7 @@ from collage_engine.model.relax_graph import (
     constant_array,
     post_dfs,
 )
-from collage_engine.model.sequences import has_sequences, without_sequences
+from collage_engine.model.sequences import without_sequences
 from collage_engine.model.value_kinds import ValueKinds
 from collage_engine.model.whole_numbers import is_whole
 from collage_engine.records.graph import (
@@ -246,8 +246,7 @@ def _import(
     check_graph(model, path)
     check_standard(model, path)
     model = in_known_opset(model, path)
-    if has_sequences(model):
-        model, shapes = without_sequences(model, shapes, path, evaluate)
+    model, shapes = without_sequences(model, shapes, path, evaluate)
     given = set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)

@@ -297,7 +297,7 @@ def taken_branch(draft: Draft, op: Op) -> list[Op] | None:
     rename = {}
     for tensor in branch.initializer:
         rename[tensor.name] = draft.fresh(f"{op.name}_{tensor.name}")
-        draft.constants.add(tensor, rename[tensor.name])
+        draft.constants[rename[tensor.name]] = tensor_array(tensor, f"'{tensor.name}'")
     for node in branch.node:
         for value in node.output:
             if value:

@@ -27,11 +27,6 @@ from collage_engine.model.observed_types import SAMPLES, Evaluate, sample_inputs
 from collage_engine.support.errors import ModelError, displayable, short_reason
 
 
-def has_sequences(model: ModelProto) -> bool:
-    """Tells whether an input or an output of the model is a sequence."""
-    return any(map(_is_sequence, (*model.graph.input, *model.graph.output)))
-
-
 def _is_sequence(value: ValueInfoProto) -> bool:
     return bool(value.type.WhichOneof("value") == "sequence_type")
 
@@ -57,19 +52,16 @@ def without_sequences(
     """
     graph = model.graph
     kept = dict(shapes)
-    inputs = list(graph.input)
-    first: list[NodeProto] = []
+    inputs, first = list(graph.input), 0
     del graph.input[:]
     for value in inputs:
-        if _is_sequence(value):
-            elements = _elements(value, kept, path)
-            graph.input.extend(elements)
-            first.append(_construct(value, [element.name for element in elements]))
-        else:
+        if not _is_sequence(value):
             graph.input.append(value)
-    nodes = list(graph.node)
-    del graph.node[:]
-    graph.node.extend([*first, *nodes])
+            continue
+        elements = _elements(value, kept, path)
+        graph.input.extend(elements)
+        graph.node.insert(first, _construct(value, [element.name for element in elements]))
+        first += 1
     _take_apart_outputs(model, kept, path, evaluate)
     return model, kept
 
@@ -128,9 +120,7 @@ def _take_apart_outputs(
                     ),
                 ]
             )
-            made = ValueInfoProto(name=name)
-            made.type.tensor_type.elem_type = element
-            graph.output.append(made)
+            graph.output.append(helper.make_tensor_value_info(name, element, None))
     if not graph.output:
         raise ModelError(f"{path}: its outputs are empty sequences: nothing to compute.")
 
@@ -183,15 +173,9 @@ def _lengths(
             seen.add(tuple(int(n) for n in evaluate(probe, inputs)))
         except Exception as error:  # whatever the evaluator's library raises
             said = short_reason(error)
-    if not seen:
+    if len(seen) != 1:
         raise ModelError(
             f"{path}: how many tensors the sequence '{displayable(names[0])}' has is not known: "
-            f"{said}."
-        )
-    if len(seen) > 1:
-        raise ModelError(
-            f"{path}: how many tensors the sequence '{displayable(names[0])}' has depends on the "
-            "data, "
-            "which is not supported."
+            f"{'it depends on the data' if seen else said}."
         )
     return dict(zip(names, seen.pop(), strict=True))
