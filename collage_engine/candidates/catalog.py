@@ -231,7 +231,10 @@ def _catalog(
 ) -> CandidateCatalog:
     """Enumerate the candidates of the toolchains that were not left out."""
     graph = model.graph
-    states = [_in_this_run(state, faults) for state in _states(settings, target, probing)]
+    states = _states(settings, target, probing)
+    for index, state in enumerate(states):
+        if (reason := faults.left_out.get(state.name)) is not None:
+            states[index] = msgspec.structs.replace(state, available=False, reason=reason)
     by_name = {state.name: state for state in states}
     _check_target(states, target)
     on_target, beside = _chosen_toolchains(by_name, settings, target, faults)
@@ -283,14 +286,6 @@ def _states(settings: RunSettings, target: TargetChoice, probing: Probing) -> li
         if not late or any(state.available and state.serves(target.kind) for state in states):
             return list(states)
         waited_for.add(late[0])
-
-
-def _in_this_run(state: ToolchainState, faults: FaultTracker) -> ToolchainState:
-    """Return the state of a toolchain, which is not available where it is out of the run."""
-    reason = faults.left_out.get(state.name)
-    if reason is None:
-        return state
-    return msgspec.structs.replace(state, available=False, reason=reason)
 
 
 def _check_target(states: Sequence[ToolchainState], target: TargetChoice) -> None:

@@ -37,11 +37,6 @@ RUNNERS_UP = 2
 """Covers beside the best that are shown, and confirmed end to end (a count; chosen)."""
 
 
-def output_operators(graph: GraphRecord) -> tuple[int, ...]:
-    """Return the operators with a value that leaves the model, ascending."""
-    return tuple(sorted(graph.producers(graph.outputs)))
-
-
 def make_problem(
     graph: GraphRecord,
     candidates: Sequence[Candidate],
@@ -70,7 +65,7 @@ def make_problem(
         nodes=tuple(
             ProblemNode(id=k, op=node.op, inputs=inputs[k]) for k, node in enumerate(graph.nodes)
         ),
-        outputs=output_operators(graph),
+        outputs=tuple(sorted(graph.producers(graph.outputs))),
         candidates=tuple(
             problem_candidate(c, costs, besides_us.get(c.id, 0.0)) for c in candidates
         ),
