@@ -11,7 +11,9 @@ import io
 import json
 import logging
 import os
+import shutil
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -505,15 +507,17 @@ def open_database(path: Path) -> Database:
 def copy_in_memory(path: Path) -> Database:
     """Open a copy in memory of a store whose file, or whose folder, cannot be written.
 
-    What is written to the copy ends with the process. What a killed process left in the write-ahead
-    log is not read: SQLite would have to make a file beside it.
+    SQLite reads a database with a write-ahead log only where it can make a file beside it, and all
+    that a running or killed engine has kept may be in the log. So the file and its log are copied
+    to a folder for temporary files first. What is written to the copy ends with the process.
 
     Args:
         path: The file; where there is none, the copy is empty.
 
     Raises:
         MeasureError: The file is of another version, or is no store.
-        sqlite3.Error: The file is damaged, or cannot be read.
+        sqlite3.Error: The file is damaged.
+        OSError: The file cannot be read, or there is no folder for temporary files.
     """
     from sqlite_utils import Database
 
@@ -521,10 +525,15 @@ def copy_in_memory(path: Path) -> Database:
     if not path.exists():
         _make_tables(copy)
         return Database(copy)
-    uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
-    with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-        _check(connection, path)
-        connection.backup(copy)
+    with tempfile.TemporaryDirectory(prefix="collage-store-") as folder:
+        copied = Path(folder) / FILE_NAME
+        for end in ("", "-wal"):
+            source = Path(f"{path}{end}")
+            if source.exists():
+                shutil.copyfile(source, f"{copied}{end}")
+        with contextlib.closing(sqlite3.connect(copied)) as connection:
+            _check(connection, path)
+            connection.backup(copy)
     return Database(copy)
 
 

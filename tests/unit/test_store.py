@@ -15,7 +15,7 @@ from collage_engine.records.candidate import Cost, invalid
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store import store as module
-from collage_engine.store.store import Measurement, Store
+from collage_engine.store.store import Measurement, Store, copy_in_memory
 from collage_engine.support.errors import MeasureError
 from tests.support.command import python
 from tests.support.read_only_folder import read_only
@@ -223,6 +223,12 @@ def test_a_stored_cost_that_cannot_be_is_measured_again(store):
     bad = msgspec.structs.replace(measured("b", 5.0).cost, median_us=1e308)
     store.put(msgspec.structs.replace(measured("b", 5.0), cost=bad))
     assert store.get_many(["a", "b"]).keys() == {"a"}
+
+
+def test_a_read_only_store_is_read_with_what_an_engine_has_not_moved_out_of_its_log(store):
+    store.put(measured("a", 1))  # and stays open: the tables, too, are in the log alone
+    copy = copy_in_memory(store.path)
+    assert copy["measurements"].count == 1
 
 
 def test_several_processes_and_threads_write_at_once_and_lose_nothing_when_killed(store):
