@@ -35,6 +35,7 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from collage_engine.lowering.link import link_shared
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine.processes import on_all_processors
+from collage_engine.support.files import write_atomically
 from collage_engine.toolchains.base import MODULES
 from collage_engine.toolchains.runtime.kept_files import (
     NAME_DIGITS,
@@ -224,18 +225,22 @@ def compiled_kernels(functions: Mapping[str, Any], target: Any) -> dict[str, byt
     """
     compiled = {name: read_kernel(_kept_as(name)) for name in functions}
     missing = [name for name, code in compiled.items() if code is None]
+    # What the processes compiled is handed on by this folder also where nothing can be kept.
+    with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
 
-    def compile_one(number: int) -> None:
-        name = missing[number]
-        keep_kernel(_kept_as(name), _compile(name, functions[name], target))
-
-    on_all_processors(compile_one, len(missing))
-    for name in missing:
-        code = read_kernel(_kept_as(name))
-        if code is None:
+        def compile_one(number: int) -> None:
+            name = missing[number]
             code = _compile(name, functions[name], target)
+            write_atomically(Path(folder) / name, code)
+            # At once, since a process that waits for all may be ended before the last one is there.
             keep_kernel(_kept_as(name), code)
-        compiled[name] = code
+
+        on_all_processors(compile_one, len(missing))
+        for name in missing:
+            file = Path(folder) / name
+            code = file.read_bytes() if file.exists() else _compile(name, functions[name], target)
+            keep_kernel(_kept_as(name), code)
+            compiled[name] = code
     return {name: code for name, code in compiled.items() if code is not None}
 
 
