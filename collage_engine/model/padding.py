@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from onnx import ModelProto, NodeProto, ValueInfoProto, helper, shape_inference
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_file import read_without_weights
@@ -37,6 +37,7 @@ _OF_FIRST_INPUT = _words(
 _ALONG_LAST_AXIS = _words("Hardmax LayerNormalization LogSoftmax LpNormalization Softmax TopK")
 """Operators along an axis, by default the last one."""
 _REGROUPINGS = _words("Flatten Reshape Squeeze Unsqueeze")
+_FLOATS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16)
 _OF_SIZES = _words("Add Cast Concat Div Gather Mul Slice Squeeze Sub Unsqueeze")
 """Operators by which a model computes a shape of sizes."""
 
@@ -65,6 +66,7 @@ class _Rows:
         self._graph, self._dim = model.graph, dim
         values = (*self._graph.input, *self._graph.value_info, *self._graph.output)
         self._shapes = {value.name: _shape_of(value) for value in values}
+        self._elements = {value.name: value.type.tensor_type.elem_type for value in values}
         self._shapes |= {tensor.name: [*tensor.dims] for tensor in self._graph.initializer}
         self._batches: set[str] = set()
         self._sizes: set[str] = set()
@@ -121,6 +123,8 @@ class _Rows:
         if any(sizes) and (op != "Reshape" or sizes[0]):
             return False
         only_first = batches[0] and not any(batches[1:])
+        if op in ("Div", "Mod") and batches[1] and self._elements[node.input[1]] not in _FLOATS:
+            return False  # the zeros of padding divide no whole numbers: it ends the process
         if op in _EACH_ELEMENT:
             return all(
                 len(shape) == len(made) if is_batch else len(shape) < len(made) or shape[0] == 1

@@ -60,6 +60,7 @@ REFUSED: list[Build] = [
     lambda n, x: n.op("Gather", x, n.op("Cast", n.op("Clip", x), to=7)),
     lambda n, x: n.op("Div", x, n.op("Cast", n.op("Size", x), to=1)),
     lambda n, x: n.op("Mul", x, n.op("Cast", n.op("Gather", n.op("Shape", x), ints(n, 0)), to=1)),
+    lambda n, x: n.op("Div", *[n.op("Cast", x, to=7)] * 2),
     lambda n, x: n.op("Slice", x, ints(n, -1), ints(n, -9), ints(n, 0), ints(n, -1)),
 ]
 
