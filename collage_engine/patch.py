@@ -296,7 +296,7 @@ class _Placed(_Opening):
     def io_binding(self) -> Any:
         self._refuse("io_binding")
 
-    def run_with_iobinding(self, *_: Any) -> Any:
+    def run_with_iobinding(self, *_: Any, **__: Any) -> Any:
         self._refuse("run_with_iobinding")
 
     def _refuse(self, name: str) -> NoReturn:

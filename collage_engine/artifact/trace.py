@@ -48,9 +48,9 @@ def traced_artifact(folder: Path) -> tuple[Placement, list[tuple[int, int]], str
         "config": {},
         "nodes": [],
         "onnx_nodes": [],
-        "estimated_us": 0.0,
+        "estimated_us": None,
     }
-    parts = [{"estimated_us": None, **unsaid, **part} for part in placed["partitions"]]
+    parts = [{**unsaid, **part} for part in placed["partitions"]]
     placement = Placement(
         partitions=convert(parts, tuple[Partition, ...], json=True),
         estimated_us=None,

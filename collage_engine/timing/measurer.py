@@ -526,7 +526,7 @@ class Measuring:
             self._truth = None
 
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
-        """Count candidates of which ``wave`` will measure those that are needed.
+        """Count candidates of which ``measure_batch`` will measure those that are needed.
 
         Args:
             candidates: Candidates that were not counted before.

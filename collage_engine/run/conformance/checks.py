@@ -42,8 +42,6 @@ from collage_engine.wording.titles import PATTERNS
 
 KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
-
-
 NEARLY = 0.75
 """Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
 misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
