@@ -23,6 +23,7 @@ easily more than a transition.
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +34,7 @@ from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.support.errors import MeasureError
+from collage_engine.support.errors import MeasureError, fault_reason
 from collage_engine.timing.protocol import (
     NOTHING_DROPPED,
     ProtocolSettings,
@@ -105,6 +106,8 @@ def measure_constants(
     alone |= {chain[0]: us for chain, us in times.items() if len(chain) == 1}
     return constants_from(alone, times)
 
+
+_LOG = logging.getLogger(__name__)
 
 SHAPE = (1, 16, 14, 14)
 """Shape of the value that is handed on: 12.5 kB stay in a first-level cache, and are too
@@ -198,9 +201,11 @@ class ChainBench:
             with OWN_RISK.during(name, limit_s=self.request.step_s):
                 timer = self.open.enter_context(compile_function(function)).timer([self.input])
                 us = self._time({(name,): timer})[0]
-        except (Exception, SystemExit):
+        except (Exception, SystemExit) as error:
+            _LOG.info("transitions of %s are not measured: %s", name, fault_reason(error))
             return None
         if us > SLOWEST_US:
+            _LOG.info("transitions of %s are not measured: a call took %.0f µs", name, us)
             return None
         self.alone[name] = timer
         return us
