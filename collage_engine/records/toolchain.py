@@ -107,7 +107,7 @@ class ToolchainAbout(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a user could run a whole model with it; then it is a baseline."""
     mixes_precision: bool = False
     """Whether its reduced instances can leave some products of a partition in float32
-    (``records.precision.careful``)."""
+    (``records.precision.keep_float32``)."""
 
     def variables(self, threads: int, spin: bool) -> dict[str, str]:
         """Return the environment variables for a process with so many threads.

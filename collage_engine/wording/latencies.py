@@ -187,7 +187,9 @@ def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
             f"would take {bytes_text(sharing.apart_bytes)}"
         )
     if sharing.padded:
-        said.append(f"inputs of a smaller {sharing.padded} are padded to the next larger shape")
+        said.append(
+            f"from Python, inputs of a smaller {sharing.padded} are padded to the next larger shape"
+        )
     if sharing.others:
         said.append(
             f"any other shape runs the model's own file on {toolchain_title(sharing.others)}"

@@ -44,8 +44,8 @@ KINDS = ("cpu", "cuda")
 """Kinds of devices that a toolchain can compile for."""
 NEARLY = 0.75
 """Similarity (``difflib``'s ratio) from which on a method's name counts as that of a capability,
-misspelt: right names of our own toolchains come up to 0.74 near (``library`` to
-``library_table``)."""
+misspelt: right names of our own toolchains come up to 0.60 near (``library`` to
+``libraries_for``)."""
 CAPABILITIES = {
     method: protocol
     for protocol in vars(capabilities).values()
