@@ -316,7 +316,7 @@ def _add_check_command(commands: Commands) -> None:
         "--max-slower",
         type=share,
         default=MAX_SLOWER,
-        metavar="3%%",
+        metavar="3%",
         help=f"by what share it may be slower (default: {MAX_SLOWER * 100:g}%%)",
     )
     check.add_argument(
