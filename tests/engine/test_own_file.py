@@ -13,6 +13,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import original_model
+from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
@@ -150,13 +151,16 @@ def test_a_logarithm_keeps_its_value_where_its_argument_has_none(
 
 @pytest.mark.parametrize("kind", ["ReduceL1", "ReduceLogSum", "ReduceSumSquare"])
 @pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
-def test_a_reduction_over_no_axes_is_right_from_the_file_or_the_cleaned_model(
-    name: str, kind: str, tmp_path: Path
-) -> None:
+def test_a_reduction_over_no_axes_is_right_or_refused(name: str, kind: str, tmp_path: Path) -> None:
+    """OpenVINO takes it for the identity, which the comparison with the standard shows."""
     model = written(f"(float[2,3] x) => (y) {{ y = {kind}<noop_with_empty_axes=1>(x) }}")
     toolchain = available(registry.get(name))
     function = whole(opened(model, tmp_path), default_instance(toolchain))
     x = np.float32([[1, 2, 3], [0.5, 0.25, 7]])
-    (result,) = run(toolchain.compile(function), function, {"x": x})
+    try:
+        (result,) = run(toolchain.compile(function), function, {"x": x})
+    except UnsupportedError as error:
+        assert name == "openvino" and str(error).endswith(f"{kind} otherwise than ONNX")
+        return
     wanted = {"ReduceL1": np.abs, "ReduceLogSum": np.log, "ReduceSumSquare": np.square}[kind](x)
     np.testing.assert_allclose(result, wanted, rtol=1e-6, atol=1e-7)
