@@ -19,9 +19,9 @@ from collage_engine.lowering.accuracy import (
     errors,
     is_exact,
     is_quantised,
-    most_steps,
     relative_bound,
     roundings,
+    steps_apart,
     unsettled_share,
     wrong_by,
 )
@@ -188,12 +188,12 @@ def check(
         kind = function.graph.values[index].type
         error = errors(computed, true, loses_nan=loses_nan)
         depth, exact = depths[index], is_exact(kind.dtype)
-        in_steps = depth > 0 and is_quantised(function.graph, index)
+        steps = 1.0 if depth and is_quantised(function.graph, index) else None
+        steps = steps or _step_of(function, index, depth)
         if computed.shape != true.shape:
             wrong: str | None = f"shape {list(computed.shape)} instead of {list(true.shape)}"
-        elif in_steps:
-            most = most_steps(depth)
-            wrong = f"off by {error[0]:g} steps, {most} are allowed" if error[0] > most else None
+        elif steps is not None and np.isfinite(error[0]):
+            wrong = steps_apart(computed, true, steps, depth)
         else:
             bound = 0.0 if exact else tolerance_of(function, kind.dtype, depth)
             wrong = wrong_by(error, bound, kind.dtype)
@@ -202,7 +202,7 @@ def check(
             if counts_values(true.dtype):
                 widest = unsettled_share(moved, true.size)
             else:
-                widest = widened(0.0, moved) if in_steps or not exact else 0.0
+                widest = widened(0.0, moved) if steps is not None or not exact else 0.0
             if error[1] <= widest:
                 wrong = None
         if wrong is not None:
@@ -212,6 +212,26 @@ def check(
         if compares(true):
             largest = max(largest or 0.0, error[1])
     return largest
+
+
+def _step_of(function: Function, index: int, depth: int) -> float | None:
+    """Return the quantisation step of an output that is a dequantised value rounded inside.
+
+    Args:
+        function: What the candidate computes.
+        index: The output.
+        depth: Roundings to 8 bits on the way to it.
+
+    Returns:
+        The scale of the dequantisation; None for any other output, or one scale per channel.
+    """
+    node = function.graph.operator_of(index)
+    if not depth or node is None or node.op != "dequantize" or node.type.dtype != "float32":
+        return None
+    scale = function.graph.values[node.inputs[1]]
+    if not scale.constant or scale.type.elements != 1:
+        return None
+    return float(np.asarray(function.constant(scale.index)).reshape(()))
 
 
 def tolerance_of(function: Function, dtype: str, depth: int = 0) -> float:

@@ -16,6 +16,7 @@ from collage_engine.lowering.accuracy import (
     most_steps,
     relative_bound,
     roundings,
+    steps_apart,
 )
 from collage_engine.support.files import write_npz
 from tests.support.graphs import GraphBuilder
@@ -56,6 +57,24 @@ def test_roundings_are_counted_along_the_longest_path() -> None:
 def test_differences_grow_as_a_random_walk(depth: int, steps: int) -> None:
     assert most_steps(depth) == steps
     assert relative_bound(depth) >= steps / 255
+
+
+def test_more_than_one_step_is_rare() -> None:
+    true = np.zeros(10_000, np.uint8)
+    off = true.copy()
+    off[:5] = 2
+    assert steps_apart(off, true, 1.0, 1) is not None
+    assert steps_apart(off, true, 1.0, 4) is None
+    off[:50] = 2
+    assert "off by more than one step" in str(steps_apart(off, true, 1.0, 4))
+    off[0] = 4
+    assert "off by 4 steps, 3 are allowed" in str(steps_apart(off, true, 1.0, 4))
+
+
+def test_dequantised_values_are_held_to_steps_of_their_scale() -> None:
+    true = np.arange(100, dtype=np.float32) * np.float32(0.03)
+    assert steps_apart(true + np.float32(0.03), true, 0.03, 1) is None
+    assert steps_apart(true + np.float32(0.06), true, 0.03, 1) is not None
 
 
 def test_any_name_and_type_survive(tmp_path):
