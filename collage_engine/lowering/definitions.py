@@ -10,6 +10,7 @@ others that are exact, or are computed in float64:
   convolution of float64; a convolution of float32 is exact while sums stay below 2^24, which up to
   four of them over digits to the base 16 do for up to 65,536 products for each value.
 - Normalisations, Softmax and Sigmoid are computed in float64.
+- Sums of whole numbers of 64 bits are made of sums that float64 holds.
 - A maximum over values of which one is NaN is NaN.
 
 Results keep their names and element types. The logarithm of a Softmax or Sigmoid is one function,
@@ -437,6 +438,34 @@ IS_NAN = 9
 """Operator set from which on there are IsNaN and Where (ONNX, changelog)."""
 
 
+def _sum_of_whole_numbers(w: _Writer) -> bool:
+    """Write a sum of 64 bits, which ONNX Runtime adds in float64, as two sums of 32 bits each.
+
+    ReduceL1 sums magnitudes, ReduceSumSquare squares.
+    """
+    data, *axes = w.node.input
+    if w.type_of(data) != TensorProto.INT64:
+        return False  # ONNX Runtime has none of uint64
+    given = w.node.attribute
+    if "axes" in w.attributes and w.opset >= SUM_AXES_ARE_INPUTS:
+        axes = [w.constant(w.attributes["axes"].ints, np.int64)]
+        given = [a for a in given if a.name != "axes"]
+    if w.node.op_type == "ReduceL1":
+        data = w("Abs", data)
+    elif w.node.op_type == "ReduceSumSquare":
+        data = w("Mul", data, data)
+    base = w.constant(2**32, np.int64)
+    high = w("Div", data, base)
+    parts = (high, w("Sub", data, w("Mul", high, base)))
+    upper, lower = (w("ReduceSum", part, *axes, given=given) for part in parts)
+    w.nodes.append(helper.make_node("Add", [w("Mul", upper, base), lower], [w.node.output[0]]))
+    return True
+
+
+SUM_AXES_ARE_INPUTS = 13
+"""Operator set from which on the axes of ReduceSum are an input (ONNX, changelog)."""
+
+
 _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
     ("", "MatMulInteger"): _matrix_product,
     ("", "QLinearMatMul"): _quantised_matrix_product,
@@ -455,5 +484,6 @@ _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
         for op in ("GroupNormalization", "LayerNormalization", "LogSoftmax", "Softmax")
     },
     **{("", op): _with_nan for op in ("GlobalMaxPool", "MaxPool", "ReduceMax", "ReduceMin")},
+    **{("", op): _sum_of_whole_numbers for op in ("ReduceL1", "ReduceSum", "ReduceSumSquare")},
 }
 """By domain and type how a node is written; the function tells whether it wrote it."""

@@ -233,7 +233,8 @@ def transition_constants(
     """Return what launches, transitions, copies and conversions cost.
 
     They come from the store, or are measured now, and are kept in the store under what they depend
-    on. What cannot be measured is missing, and a warning says so.
+    on. What cannot be measured is missing: a warning names a toolchain that ends its process, the
+    log any other.
 
     Args:
         open_model: The model, with the store.

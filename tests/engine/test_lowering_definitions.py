@@ -389,3 +389,20 @@ def test_every_value_can_be_asked_for() -> None:
     model.graph.output.append(onnx.ValueInfoProto(name=value))
     assert run_onnx(model, feeds)[1] == [[64770]]
     assert reference.run_onnx is run_onnx
+
+
+@pytest.mark.parametrize(("axes", "kept"), [([1], 0), ([0, 2], 1), (None, 0)])
+def test_a_sum_of_64_bits_is_exact(axes: list[int] | None, kept: int) -> None:
+    data = np.random.default_rng(0).integers(-(2**63) // 60, 2**63 // 60, (3, 4, 5))
+    given = [data] if axes is None else [data, np.array(axes)]
+    (found,) = true_outputs("ReduceSum", given, keepdims=kept, constants=range(1, len(given)))
+    wanted = data.sum(None if axes is None else tuple(axes), keepdims=bool(kept))
+    np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize(("op", "part"), [("ReduceL1", np.abs), ("ReduceSumSquare", np.square)])
+def test_sums_of_magnitudes_and_squares_are_exact(op: str, part: Callable[..., Any]) -> None:
+    largest = 2**30 if op == "ReduceSumSquare" else 2**58
+    data = np.random.default_rng(0).integers(-largest, largest, (4, 7))
+    (found,) = true_outputs(op, [data], axes=[1])
+    np.testing.assert_array_equal(found, part(data).sum(1, keepdims=True))
