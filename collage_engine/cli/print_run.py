@@ -138,7 +138,8 @@ def _print_latencies(run: Run) -> None:
         say("→ is exported; = is as fast as →, as far as their common rounds can tell.")
     for row in latency_rows(run):
         if row.reason is not None:
-            say(f"{row.name} ({row.kind}) has no time: {row.reason}")
+            kind = "" if row.name.endswith(row.kind) else f" ({row.kind})"
+            say(f"{row.name}{kind} has no time: {row.reason}")
         if row.barred is not None:
             say(f"{row.name} ({row.kind}) may not be exported: {row.barred}")
 

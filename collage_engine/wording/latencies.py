@@ -188,7 +188,8 @@ def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
         )
     if sharing.padded:
         said.append(
-            f"from Python, inputs of a smaller {sharing.padded} are padded to the next larger shape"
+            f"from Python, inputs of a smaller {sharing.padded} are padded to the next larger "
+            "shape where that pays"
         )
     if sharing.others:
         said.append(

@@ -45,7 +45,7 @@ def test_fewer_rows_are_padded_to_the_next_larger_entry(monkeypatch):
     for wrong in ((9, 5), (0, 5), (3, 4), (3,), ()):
         with pytest.raises(ValueError, match=r"no entry for .*; it has x \[8, 5\]; x"):
             model(np.ones(wrong, np.float32))
-    with pytest.raises(ValueError, match="no entry for"):
+    with pytest.raises(ValueError, match="input 'x' is missing"):
         model({})
 
 

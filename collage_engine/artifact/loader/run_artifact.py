@@ -854,8 +854,11 @@ class Shapes(Called):
         Raises:
             ValueError: An input is missing, or nothing runs other shapes.
         """
+        missing = next((name for name in self._input_names if name not in inputs), None)
+        if missing is not None:
+            raise ValueError(f"input {missing!r} is missing")
         text = shape_text(shapes)
-        if self._other is None or len(inputs) < len(self._input_names):
+        if self._other is None:
             has = "; ".join(shape_text(shapes_of(entry)) for entry in self.manifest["entries"])
             package = self.manifest.get("others", {}).get("runtime")
             needs = f"; for other sizes it needs {package}" if package else ""
