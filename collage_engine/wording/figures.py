@@ -203,7 +203,10 @@ def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = 
         earlier: Other runs, which may have timed toolchains for which this run had no time.
     """
     took = latency_text(placement).removesuffix(" measured")
-    texts = [f"{_runs_on(placement)}, {took}"]
+    runs_on, parts = _runs_on(placement), len(placement.partitions)
+    if parts > 1 and len({part.toolchain for part in placement.partitions}) == 1:
+        runs_on += f" in {parts} partitions"  # to tell it from the toolchain alone
+    texts = [f"{runs_on}, {took}"]
     best = None if run is None else best_baseline(run, placement)
     delta = difference(placement, run, best)
     if run is not None and best is None and run.rivals:
