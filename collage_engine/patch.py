@@ -123,7 +123,7 @@ def _listed() -> dict[str, Path]:
             if any(value.name.endswith("]") for value in loader.values_of(manifest, "inputs")):
                 raise ValueError("it takes sequences of tensors, which sessions take otherwise")
         except ValueError as error:
-            raise ValueError(f"{PLACEMENTS}: {folder}: {error}") from error
+            raise ValueError(f"{PLACEMENTS}: {folder}: {error}") from None
         folders.setdefault(about["sha256"], folder)
     return folders
 
