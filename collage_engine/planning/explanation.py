@@ -286,13 +286,13 @@ class _Explanation:
                 f"compares without {them}, as the session is now."
             )
         won = next((base for base in run.baselines if base.name == run.winner), None)
-        if won is None:  # the search's best placement
+        if won is None:  # a cover of several partitions
             return
         name = contender_title(won.name, won.kind, self._toolchain)
         text, best = f"{self._document.title(run)} exports the baseline {name}", run.best_found()
         if best is not None and best.measured_us is not None and shown.measured_us is not None:
             took_text, best_text = time_text(shown.measured_us), time_text(best.measured_us)
-            text += f": end to end it took {took_text}, the search's best placement {best_text}"
+            text += f": end to end it took {took_text}, the best mix that was timed {best_text}"
             if "collage" in run.tied:
                 text += "; they are tied, and the baseline is simpler"
         yield f"{text}."

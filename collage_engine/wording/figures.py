@@ -401,9 +401,11 @@ def why_not_found(run: Run) -> str:
         return "No other placement of the search was timed."
     if best is None:
         return "The search found no other placement."
-    who = f"The best placement of the search ({toolchains_text(best)})"
+    of = toolchains_text(best)
     if best.measured_us is None:
+        who = f"The best placement of the search ({of})"
         return f"{who} was not measured end to end; it is {latency_text(best)}."
+    who = f"The best mix that was timed ({of})"
     us = time_text(best.measured_us)
     if "collage" in run.tied:
         return f"{who} takes {us}: a tie, and {winner_title(run)} is simpler."

@@ -146,7 +146,7 @@ def test_two_runs_differ_by_the_same_on_every_face(drive, session, capsys, toget
 def test_the_best_mix_is_a_bar_and_a_view_when_a_baseline_won(drive, session) -> None:
     run = session.runs[0]
     page = shown_in_a_window(drive, run)
-    assert "The best placement of the search" in page.panels.runs.remark.text()
+    assert "The best mix that was timed" in page.panels.runs.remark.text()
     page.panels.runs.chart.chosen.emit(f"found:{run.id}")
     shown = page.document.placement.shown
     assert shown.found_by == run.id and not shown.estimated
@@ -175,7 +175,7 @@ def test_a_part_of_a_sum_is_no_sum(session) -> None:
 def test_what_a_baseline_is_does_not_stand_there_as_found_by_the_search(session) -> None:
     run = session.runs[0]
     mix = run.best_found()
-    assert mix is run.rivals[0] and "The best placement of the search" in figures.why_not_found(run)
+    assert mix is run.rivals[0] and "The best mix that was timed" in figures.why_not_found(run)
     other = next(b for b in run.baselines if b.name not in (run.winner, "tvm"))
     alone = msgspec.structs.replace(run.rivals[0].partitions[0], candidate="a whole model")
     whole = msgspec.structs.replace(run.rivals[0], partitions=(alone,))
