@@ -23,10 +23,8 @@ Bounds are HiGHS's own, less ``TRUSTED_DIGITS`` of them. Costs of covers are sum
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
-from graphlib import CycleError, TopologicalSorter
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +36,7 @@ from collage_engine.search.pricing import IMPOSSIBLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    import networkx as nx
     from numpy.typing import NDArray
 
     from collage_engine.search.pricing import Prices, Value
@@ -410,33 +409,30 @@ def cover_cost(space: StateSpace, weights: Weights, cover: Iterable[int]) -> int
     return total if total < IMPOSSIBLE else None
 
 
-def _edges(space: StateSpace, cover: Iterable[int]) -> dict[int, dict[int, tuple[int, int]]]:
-    """Return, per candidate of a cover, those that it waits for.
+def _waits(space: StateSpace, cover: Iterable[int]) -> nx.DiGraph[int]:
+    """Return the graph of a cover's candidates, from each to those that wait for it.
 
-    Each comes with an edge that makes it wait: (position of the producer, of the consumer).
+    An edge has the positions of a producer and a consumer that make it.
     """
+    import networkx as nx  # see IntegerProgram._model
+
     owner = {member: c for c in cover for member in space.node_set_of[c].members}
-    edges: dict[int, dict[int, tuple[int, int]]] = {c: {} for c in owner.values()}
+    graph: nx.DiGraph[int] = nx.DiGraph()
+    graph.add_nodes_from(owner.values())
     for position, producers in enumerate(space.inputs):
         for producer in producers:
             giver, taker = owner[producer], owner[position]
             if giver != taker:
-                edges[taker].setdefault(giver, (producer, position))
-    return edges
+                graph.add_edge(giver, taker, given=producer, taken=position)
+    return graph
 
 
 def runnable_order(space: StateSpace, cover: Iterable[int]) -> list[int]:
     """Return the candidates of a cover in an order in which they can run, near to the sweep's."""
-    sorter = TopologicalSorter(_edges(space, cover))
-    sorter.prepare()
-    order: list[int] = []
-    ready: list[tuple[int, int]] = []
-    while sorter.is_active():
-        for c in sorter.get_ready():
-            heapq.heappush(ready, (space.node_set_of[c].first, c))
-        order.append(heapq.heappop(ready)[1])
-        sorter.done(order[-1])
-    return order
+    import networkx as nx  # see IntegerProgram._model
+
+    waits = _waits(space, cover)
+    return [*nx.lexicographical_topological_sort(waits, lambda c: space.node_set_of[c].first)]
 
 
 def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, int]]]:
@@ -450,21 +446,13 @@ def cycles_of(space: StateSpace, cover: Iterable[int]) -> list[list[tuple[int, i
         Per cycle, for each partition in turn, the position where it is entered and where it is
         left to the next one; empty when the partitions can run in some order.
     """
-    edges = _edges(space, cover)
+    import networkx as nx  # see IntegerProgram._model
+
+    waits = _waits(space, cover)
     cycles = []
-    while True:
-        try:
-            TopologicalSorter(edges).prepare()
-        except CycleError as error:
-            names = error.args[1][:-1]  # each one feeds the next
-            ends = zip([names[-1], *names[:-1]], names, [*names[1:], names[0]], strict=True)
-            cycles.append(
-                [(edges[via][before][1], edges[after][via][0]) for before, via, after in ends]
-            )
-            edges = {
-                c: {other: edge for other, edge in taken.items() if other not in names}
-                for c, taken in edges.items()
-                if c not in names
-            }
-        else:
-            return cycles
+    while not nx.is_directed_acyclic_graph(waits):
+        edges = nx.find_cycle(waits)
+        ends = zip([edges[-1], *edges[:-1]], edges, strict=True)
+        cycles.append([(waits.edges[i]["taken"], waits.edges[o]["given"]) for i, o in ends])
+        waits.remove_nodes_from([c for c, _ in edges])
+    return cycles

@@ -156,8 +156,8 @@ DOMINANCE_COMPARISONS = 12
 comparisons cost more time than the labels that they drop. Chosen; its effect on time and states is
 seen with ``bench_search`` of commit ``4a516527``."""
 CHECK_EVERY = 256
-"""States after which work and time are checked, and labels of one state after which the time is
-checked within it too (a count; chosen)."""
+"""States after which the time is checked, and labels of one state after which it is checked within
+that state too (a count; chosen)."""
 
 
 class LabelSetting:
@@ -168,9 +168,7 @@ class LabelSetting:
         space: StateSpace,
         weights: Weights,
         allowed: Sequence[bool],
-        *,
-        limit: int | None = None,
-        deadline: float | None = None,
+        deadline: float,
     ) -> None:
         """Prepare the passes.
 
@@ -178,23 +176,20 @@ class LabelSetting:
             space: The state space.
             weights: Costs of the candidates.
             allowed: Per candidate whether it may be chosen.
-            limit: The most steps of work (moves and labels).
             deadline: The latest time to end, in :func:`time.monotonic` seconds.
 
         Raises:
-            SearchLimitExceeded: Exploring the space exceeds its limits.
+            SearchLimitExceeded: Exploring the space takes until the deadline.
         """
         self.space = space
         self.weights = weights
-        self.limit = limit
-        self.work = 0
         self.eligible: list[list[int]] = [
             [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
             for nodes in space.node_sets
         ]
         """Per node set the candidates that a cover may hold."""
         self.deadline = deadline
-        self.states = space.explore()
+        self.states = space.explore(deadline)
         self.backward_labels: list[list[BackwardLabel]] = [[] for _ in range(len(space.states))]
         """Per state (by index) its undominated backward labels, the cheapest first."""
         self.forward_labels: list[list[ForwardLabel]] = [[] for _ in range(len(space.states))]
@@ -211,11 +206,11 @@ class LabelSetting:
             The least cost of a cover; None when there is none.
 
         Raises:
-            SearchLimitExceeded: The work or time exceeds its limit.
+            SearchLimitExceeded: The time is over.
         """
         for done, state in enumerate(reversed(self.states)):
             if not done % CHECK_EVERY:
-                self.check_budget(done)
+                self.check_clock()
             if state.first_uncovered == self.space.count:
                 self.backward_labels[state.index] = [((), 0)]
                 continue
@@ -231,7 +226,6 @@ class LabelSetting:
             later = labels[move.target.index]
             if not later:
                 continue
-            self.work += len(later)
             if len(later) > CHECK_EVERY:
                 self.check_clock()
             if move.node_set is None:
@@ -245,7 +239,6 @@ class LabelSetting:
                 if best_cost is None or cost < best_cost:
                     best[demands] = cost
         if best:
-            self.work += len(best)
             labels[state.index] = self._undominated_backward(state, best)
 
     def labels_before(self, move: Move) -> list[tuple[int, Demands, int]]:
@@ -320,18 +313,17 @@ class LabelSetting:
         Call it after :meth:`run_backward`.
 
         Raises:
-            SearchLimitExceeded: The work or time exceeds its limit.
+            SearchLimitExceeded: The time is over.
         """
         arriving: list[dict[Values, int] | None] = [None] * len(self.space.states)
         arriving[self.space.start().index] = {(): 0}
         for done, state in enumerate(self.states):
             if not done % CHECK_EVERY:
-                self.check_budget(len(self.states))
+                self.check_clock()
             here = arriving[state.index]
             if not here:
                 continue
             arriving[state.index] = None
-            self.work += len(here)
             labels = undominated_forward(self.weights.book, state, here)
             self.forward_labels[state.index] = labels
             for move in self.space.moves(state):
@@ -364,7 +356,6 @@ class LabelSetting:
                     there[values] = cost
             return
         eligible = self.eligible[move.node_set.index]
-        self.work += len(eligible) * len(labels)
         weights = self.weights
         gather, consumed = move.gather_values, move.consumed
         no_values = not move.target.live
@@ -446,25 +437,8 @@ class LabelSetting:
         Raises:
             SearchLimitExceeded: It has.
         """
-        if self.deadline is not None and time.monotonic() > self.deadline:
-            raise SearchLimitExceeded("out of time")
-
-    def check_budget(self, done: int) -> None:
-        """Stop when time is over, or when the work for all states will exceed its limit.
-
-        Args:
-            done: How many states the pass has dealt with.
-
-        Raises:
-            SearchLimitExceeded: They will.
-        """
-        self.check_clock()
-        share = max(done / max(len(self.states), 1), 1e-9)
-        if self.limit is not None and (
-            self.work > self.limit
-            or (self.work > self.limit // 20 and self.work / share > 2 * self.limit)
-        ):
-            raise SearchLimitExceeded(f"more than {self.limit} steps")
+        if time.monotonic() > self.deadline:
+            raise SearchLimitExceeded
 
 
 def undominated_forward(

@@ -101,15 +101,7 @@ def limits_in_words(limits: RuntimeLimits) -> dict[LimitName, str]:
     return texts
 
 
-def without_limit(limits: RuntimeLimits, name: LimitName) -> RuntimeLimits:
-    """Return the same limits without this one."""
-    return msgspec.structs.replace(limits, **{name: None})
-
-
 def only_limits(limits: RuntimeLimits, kept: Iterable[LimitName]) -> RuntimeLimits:
     """Return the same limits with these ones alone."""
-    names = set(kept)
-    for name in limits_in_words(limits):
-        if name not in names:
-            limits = without_limit(limits, name)
-    return limits
+    dropped = limits_in_words(limits).keys() - set(kept)
+    return msgspec.structs.replace(limits, **dict.fromkeys(dropped))

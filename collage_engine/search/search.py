@@ -29,13 +29,9 @@ if TYPE_CHECKING:
     from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import Problem, ProblemPin
 
-EXACT_WORK, EXACT_WORK_PER_NODE = 1_500_000, 1_200
-"""Steps of label setting, and such steps per node of the graph, beyond which the integer program
-takes over: about five seconds, and about a millisecond per node. Measured with
-``bench_search`` of commit ``4a516527``."""
-STEPS_PER_MOVE = 5
-"""Steps that a move of the state space counts for while it is explored (chosen so that exploring
-takes about as long as the label setting may)."""
+EXACT_S, EXACT_S_PER_NODE = 5.0, 1e-3
+"""Seconds of label setting, and seconds for each node of the graph, after which the integer program
+takes over. Measured with ``bench_search`` of commit ``4a516527``."""
 WIDE_STATES = 45.0
 """Estimated states for each node from which on label setting is not even tried. Measured with
 ``bench_search`` of commit ``4a516527``: dense blocks have 39 and take it a second, NASNet has
@@ -54,7 +50,7 @@ class Solver:
         """
         self.problem = problem
         self.time_limit_s = ANSWER_S if time_limit_s is None else time_limit_s
-        self.work = EXACT_WORK + EXACT_WORK_PER_NODE * len(problem.nodes)
+        self.exact_s = EXACT_S + EXACT_S_PER_NODE * len(problem.nodes)
         self.deadline: float | None = None
         """When every solve ends, whatever its limit, in :func:`time.monotonic` seconds."""
         self.has_answered = False
@@ -102,15 +98,15 @@ class Solver:
             self.has_answered = True
         if not self.too_wide:
             try:
-                return self._exact(allowed, regrets, began + limit * STEP_SHARE)
+                exact_s = min(self.exact_s, limit * STEP_SHARE)
+                return self._exact(allowed, regrets, began + exact_s)
             except SearchLimitExceeded:
                 # Cut short by earlier solves, it says nothing of how long a whole solve takes.
-                self.too_wide = limit > STEP_SHARE * most
+                self.too_wide = exact_s == self.exact_s or limit > STEP_SHARE * most
         return self._wide(allowed, regrets, began + limit)
 
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
-        self.space.explore(self.work // STEPS_PER_MOVE, deadline)
-        labels = LabelSetting(self.space, self.weights, allowed, limit=self.work, deadline=deadline)
+        labels = LabelSetting(self.space, self.weights, allowed, deadline)
         least = labels.run_backward()
         solution = Solution(labels=labels)
         if least is None:

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class SearchLimitExceeded(Exception):
-    """Label setting would exceed its limit of work or time: the integer program takes over."""
+    """Label setting has had its time: the integer program takes over."""
 
 
 @dataclass(slots=True, eq=False)
@@ -382,19 +382,17 @@ class StateSpace:
 
     # -- exploration -------------------------------------------------------------------------
 
-    def explore(self, limit: int | None = None, deadline: float | None = None) -> list[State]:
+    def explore(self, deadline: float) -> list[State]:
         """Find every state that can be reached.
 
         Args:
-            limit: The most moves to generate.
             deadline: The latest time to end, in :func:`time.monotonic` seconds.
 
         Returns:
             The states, in an order in which every move leads forward.
 
         Raises:
-            SearchLimitExceeded: There are, or by extrapolation will be, more than ``limit`` moves,
-                or the deadline has passed.
+            SearchLimitExceeded: The deadline has passed.
         """
         if self.ordered is not None:
             return self.ordered
@@ -402,23 +400,12 @@ class StateSpace:
         waiting: dict[int, list[State]] = {start.rank: [start]}
         seen = {start.index}
         ordered: list[State] = []
-        steps = 0
-        last = 2 * self.count
-        for rank in range(last + 1):
-            # The moves so far, over the part of the sweep that is done, predict their total.
-            if limit is not None and (
-                steps > limit or (steps > limit // 20 and steps * last > 2 * limit * max(rank, 1))
-            ):
-                raise SearchLimitExceeded(f"more than {limit} moves")
-            if deadline is not None and not rank & 15 and time.monotonic() > deadline:
-                raise SearchLimitExceeded("out of time")
-            for number, state in enumerate(waiting.pop(rank, ())):
-                if deadline is not None and number & 255 == 255 and time.monotonic() > deadline:
-                    raise SearchLimitExceeded("out of time")
+        for rank in range(2 * self.count + 1):
+            for state in waiting.pop(rank, ()):
+                if not len(ordered) % 16 and time.monotonic() > deadline:
+                    raise SearchLimitExceeded
                 ordered.append(state)
-                moves = self.moves(state)
-                steps += 1 + len(moves)
-                for move in moves:
+                for move in self.moves(state):
                     target = move.target
                     if target.index not in seen:
                         seen.add(target.index)

@@ -8,7 +8,7 @@ taken.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 MOST_LIVE_COUNTED = sys.float_info.mant_dig
 """Live values above which the estimate of the states grows no further: it keeps the sum of powers
@@ -70,25 +70,12 @@ def _deepest_first(inputs: Sequence[Sequence[int]], users: list[list[int]]) -> l
     depth = [0] * len(inputs)
     for node, producers in enumerate(inputs):
         depth[node] = 1 + max((depth[i] for i in producers), default=0)
-
-    def by_depth(node: int) -> Iterator[int]:
-        return iter(sorted(inputs[node], key=lambda i: -depth[i]))
-
-    done = [False] * len(inputs)
-    order: list[int] = []
-    for root in range(len(inputs)):
-        if users[root]:
-            continue
-        stack = [(root, by_depth(root))]
-        done[root] = True
-        while stack:
-            node, rest = stack[-1]
-            for producer in rest:
-                if not done[producer]:
-                    done[producer] = True
-                    stack.append((producer, by_depth(producer)))
-                    break
-            else:
-                order.append(node)
-                stack.pop()
-    return order
+    order: dict[int, None] = {}
+    stack = [node for node in reversed(range(len(inputs))) if not users[node]]
+    while stack:
+        first = [i for i in inputs[stack[-1]] if i not in order]
+        if first:
+            stack.append(max(first, key=lambda i: depth[i]))
+        else:
+            order[stack.pop()] = None
+    return [*order]

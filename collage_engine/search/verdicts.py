@@ -26,7 +26,6 @@ from collage_engine.search.limits import (
     RuntimeLimits,
     limits_in_words,
     only_limits,
-    without_limit,
 )
 from collage_engine.search.problem import (
     Answer,
@@ -82,9 +81,10 @@ def verdicts_of_limits(
     sets = search.runtime_sets
     if sets is None:
         return ()
+    texts = limits_in_words(sets.limits)
 
     def verdict(name: LimitName, text: str) -> LimitVerdict:
-        rest = RuntimeSets(search.problem, without_limit(sets.limits, name))
+        rest = RuntimeSets(search.problem, only_limits(sets.limits, texts.keys() - {name}))
         price, outcome = _price(
             search, solution, lambda: search.within(pins, rest, regrets=False), as_share=True
         )
@@ -92,7 +92,7 @@ def verdicts_of_limits(
             constraint=name, text=text, state="honoured", price_us=price, reason=outcome
         )
 
-    return tuple(itertools.starmap(verdict, limits_in_words(sets.limits).items()))
+    return tuple(itertools.starmap(verdict, texts.items()))
 
 
 def _price(
