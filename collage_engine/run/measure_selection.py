@@ -57,9 +57,9 @@ def measure_selection(
     if supported:
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, catalog, settings, inputs, control) as measuring:
-            groups = group_candidates(supported)
-            outcome = measuring.measure_groups(groups, math.inf, again=job.request.longer)
-        costs = costs.with_measured(supported, outcome.costs)
+            measuring.begin(supported, costs)
+            groups, again = group_candidates(supported), job.request.longer
+            costs = costs.with_measured(supported, measuring.measure_batch(groups, math.inf, again))
         open_model.extend_catalog(settings, supported, control.faults)
     return [*records_of(supported, costs), *refused]
 

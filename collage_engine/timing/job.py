@@ -29,8 +29,6 @@ JOB = "collage_engine.timing.job:MeasureJob"
 
 COMPILING, RUNNING, TIMED = "compiling", "running by itself", "being timed"
 """What a candidate that is at risk is doing."""
-RAISED_S = 1e6
-"""Seconds that stand for a call that raised: clearly slower than any, so that it is dropped."""
 
 
 class MeasureJob:
@@ -106,15 +104,25 @@ def _time_group(
     ready: Mapping[str, tuple[Candidate, PreparedCandidate]],
     send: Callable[[TimingReply], None],
 ) -> None:
-    """Time the prepared candidates of a group, by measurement key, and send the cost of each."""
+    """Time the prepared candidates of a group, by measurement key, and send the cost of each.
+
+    Where a call of one raises, the others are timed anew without it.
+    """
     keys = list(ready)
-    raised: dict[str, str] = {}
     gc.disable()
     try:
         timings = time_interleaved(
-            [_timed_call(*prepared, raised) for prepared in ready.values()],
+            [_timed_call(*prepared) for prepared in ready.values()],
             about_to_run=lambda at: OWN_RISK.set(keys[at], TIMED, request.limit_s),
         )
+    except DeviceFault as fault:
+        end_process(fault)
+    except Exception as error:
+        at_risk = OWN_RISK.get()
+        assert at_risk is not None
+        send(TimingReply(at_risk.who, invalid(fault_reason(error))))
+        others = {key: prepared for key, prepared in ready.items() if key != at_risk.who}
+        return _time_group(request, others, send)
     finally:
         OWN_RISK.clear()
         gc.enable()
@@ -128,35 +136,14 @@ def _time_group(
             max_rel_error=ready[key][1].max_rel_error,
             measured_at=now_text(),
         )
-        send(TimingReply(key, invalid(raised[key]) if key in raised else cost))
+        send(TimingReply(key, cost))
 
 
-def _timed_call(
-    candidate: Candidate, prepared: PreparedCandidate, raised: dict[str, str]
-) -> TimedCall:
-    """Return what times calls of a candidate.
-
-    Once one raises, all take ``RAISED_S``, so that the rounds of the others go on without it.
-
-    Args:
-        candidate: The candidate.
-        prepared: What is called.
-        raised: Takes the reason, by measurement key, where a call raises.
-    """
+def _timed_call(candidate: Candidate, prepared: PreparedCandidate) -> TimedCall:
+    """Return what times calls of a candidate."""
     # A device's time is not this process's: its events are asked, whatever runs here.
     threads = candidate.instance.threads if not candidate.instance.architecture else 0
-
-    def run(calls: int) -> float:
-        if candidate.key not in raised:
-            try:
-                return undisturbed(lambda: prepared.time(calls), threads)
-            except DeviceFault as fault:
-                end_process(fault)
-            except Exception as error:
-                raised[candidate.key] = fault_reason(error)
-        return calls * RAISED_S
-
-    return run
+    return lambda calls: undisturbed(lambda: prepared.time(calls), threads)
 
 
 def end_process(fault: DeviceFault) -> NoReturn:

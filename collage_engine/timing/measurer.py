@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import logging
 import math
-import shutil
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -51,7 +51,6 @@ from collage_engine.support.time_limits import (
     LEAST_S,
     WORK_S,
     Flag,
-    FlagWhen,
     with_weights,
     within_budget,
 )
@@ -96,7 +95,7 @@ def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
 
 @dataclass
 class MeasuringResult:
-    """What a call of ``Measurer.measure`` came to."""
+    """What a ``MeasureCall`` came to."""
 
     costs: dict[str, Cost] = field(default_factory=dict)
     """Measurement key → cost; keys that were not reached are missing."""
@@ -152,12 +151,6 @@ class Measurer:
         self._opened = 0
         """Generation of the child that has the model open."""
 
-    def __enter__(self) -> Measurer:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def close(self) -> None:
         """End the child."""
         self.worker.close()
@@ -206,44 +199,28 @@ class Measurer:
         if pid is not None and private_bytes(pid) > self.worker.memory_limit_bytes * BLOATED_SHARE:
             self.worker.close()
 
-    def measure(
-        self,
-        groups: Sequence[CandidateGroup],
-        *,
-        deadline: float = math.inf,
-        cancel: Flag | None = None,
-        on_event: Callable[[Event], None] = lambda event: None,
-        again: bool = False,
-        counts: CandidateCounts | None = None,
-    ) -> MeasuringResult:
-        """Return the costs for all candidates of these groups, by measurement key.
-
-        Args:
-            groups: in the order in which they are measured.
-            deadline: a ``time.monotonic()``.
-            cancel: when set, measuring ends within a second and what was measured is kept.
-            on_event: takes ``Measured`` and ``Progress``.
-            again: measure what is in the store, too, and replace it.
-            counts: the run's, where this call is a part of its measuring: its progress is that of
-                all.
-
-        Raises:
-            MeasureError: the model cannot be opened in the child, or the store cannot be used.
-        """
-        return _MeasureCall(self, groups, deadline, cancel, on_event, again, counts).run()
-
 
 @dataclass(eq=False)
-class _MeasureCall:
-    """One call of ``Measurer.measure``, whose arguments these are."""
+class MeasureCall:
+    """Measures groups of candidates, in their order, by a call of :meth:`run`.
+
+    Attributes:
+        measurer: Has the child and the store.
+        groups: What is measured.
+        deadline: When to end, on the monotonic clock.
+        cancel: When set, measuring ends within a second and what was measured is kept.
+        tell: Takes ``Measured`` and ``Progress``.
+        again: Whether to measure also what the store has, and to replace it.
+        counts: The run's, where this call is a part of its measuring: its progress is that of all.
+    """
 
     measurer: Measurer
     groups: Sequence[CandidateGroup]
-    deadline: float
-    cancel: Flag | None
-    tell: Callable[[Event], None]
-    again: bool
-    counts: CandidateCounts | None
+    deadline: float = math.inf
+    cancel: Flag | None = None
+    tell: Callable[[Event], None] = lambda event: None
+    again: bool = False
+    counts: CandidateCounts | None = None
 
     def __post_init__(self) -> None:
         self.outcome = MeasuringResult()
@@ -275,10 +252,8 @@ class _MeasureCall:
         if not self.again:
             stored = self.measurer.store.get_many(self.by_key, self.measurer.model_hash)
             for key, cost in stored.items():
-                self.outcome.costs[key] = cost
                 self.outcome.from_store += 1
-                self.outcome.invalid += cost.state == "invalid"
-                self.announce(key, cost)
+                self.note(key, cost)
         self.total = len(self.by_key) - len(self.outcome.costs)
         if self.counts is not None:
             # At most that many: what the best cover turns out not to need is left out.
@@ -334,7 +309,8 @@ class _MeasureCall:
         for key, candidate in list(waiting.items()):
             reason = self.measurer.faults.reason_against([candidate.instance.toolchain])
             if reason is not None:
-                self.leave_out(waiting.pop(key), reason)
+                del waiting[key]
+                self.note(key, invalid(reason))  # in this run only
         if not waiting or time.monotonic() >= self.deadline:
             return
         left_s = self.seconds_left()
@@ -375,12 +351,13 @@ class _MeasureCall:
             return True  # the time of the group is over: nobody knows who would have answered
         if at_risk is None or at_risk.who not in waiting:
             for key in list(waiting) if self.was_unexplained or fault.from_outside else ():
-                self.leave_out(waiting.pop(key), fault.how)
+                del waiting[key]
+                self.note(key, invalid(fault.how))
             self.was_unexplained = True
             return True
         candidate = waiting.pop(at_risk.who)
         if fault.from_outside or (late and at_risk.limit_s < self.measurer.candidate_limit_s):
-            self.leave_out(candidate, fault.how)  # another run may see it end
+            self.note(candidate.key, invalid(fault.how))  # another run may see it end
         else:
             self.keep(candidate, invalid(fault.how))
         if not fault.from_outside:
@@ -388,19 +365,8 @@ class _MeasureCall:
             self.measurer.faults.blame([toolchain], f"{candidate.label}: {fault.how}")
         return True
 
-    def leave_out(self, candidate: Candidate, reason: str) -> None:
-        """Count a candidate as invalid in this run only."""
-        cost = invalid(reason)
-        self.outcome.costs[candidate.key] = cost
-        self.outcome.invalid += 1
-        self.announce(candidate.key, cost)
-
     def keep(self, candidate: Candidate, cost: Cost) -> None:
         """Store a cost that was measured."""
-        key = candidate.key
-        self.outcome.costs[key] = cost
-        self.outcome.measured += 1
-        self.outcome.invalid += cost.state == "invalid"
         # What could not be compared may be wrong on the numbers of another run, and the reverse.
         of_this_run = cost.usable and cost.max_rel_error is None
         of_this_run |= cost.wrong_numbers and self.measurer.own_inputs
@@ -409,7 +375,7 @@ class _MeasureCall:
             versions = self.measurer.versions
             self.measurer.store.put(
                 Measurement(
-                    key=key,
+                    key=candidate.key,
                     cost=cost,
                     label=candidate.label,
                     instance=candidate.instance,
@@ -419,11 +385,14 @@ class _MeasureCall:
                     one_model=cost.wrong_numbers,
                 )
             )
-        self.announce(key, cost)
+        self.outcome.measured += 1
+        self.note(candidate.key, cost)
         self.progress(candidate.label, candidate.nodes)
 
-    def announce(self, key: str, cost: Cost) -> None:
-        """Send an event for every candidate with this measurement key."""
+    def note(self, key: str, cost: Cost) -> None:
+        """Note the cost of a measurement key, and send an event for every candidate that has it."""
+        self.outcome.costs[key] = cost
+        self.outcome.invalid += cost.state == "invalid"
         for candidate in self.by_key[key]:
             self.tell(Measured(candidate=candidate.id, cost=cost))
 
@@ -507,23 +476,17 @@ class Measuring:
     control: RunControl
     """Takes events, and cancels."""
     counts: CandidateCounts = field(default_factory=CandidateCounts)
-    _truth: Path | None = None
     _measurer: Measurer | None = None
+
+    def __post_init__(self) -> None:
+        self._opened = ExitStack()
 
     def __enter__(self) -> Measuring:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
         """End the child and remove the recorded activations."""
-        if self._measurer is not None:
-            self._measurer.close()
-            self._measurer = None
-        if self._truth is not None:
-            shutil.rmtree(self._truth, ignore_errors=True)
-            self._truth = None
+        self._opened.close()
 
     def begin(self, candidates: Sequence[Candidate], costs: CostTable) -> None:
         """Count candidates of which ``measure_batch`` will measure those that are needed.
@@ -546,13 +509,14 @@ class Measuring:
         )
 
     def measure_batch(
-        self, groups: Sequence[CandidateGroup], deadline: float
+        self, groups: Sequence[CandidateGroup], deadline: float, again: bool = False
     ) -> Mapping[str, Cost]:
         """Measure further groups of the candidates that :meth:`begin` counted.
 
         Args:
             groups: What is measured now, in this order.
             deadline: When to end, on the monotonic clock.
+            again: Whether to measure also what the store has, and to replace it.
 
         Returns:
             Isolated costs by measurement key.
@@ -560,13 +524,19 @@ class Measuring:
         Raises:
             Cancelled: The user stopped it. What was measured is in the store and was emitted.
         """
+        control = self.control
         candidates = (candidate for group in groups for candidate in group)
 
         def now(text: str) -> None:
-            self.control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
+            control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
 
-        make_ready(self.open_model, self.catalog, candidates, now, self.control)
-        outcome = self.measure_groups(groups, deadline, counts=self.counts)
+        make_ready(self.open_model, self.catalog, candidates, now, control)
+        self._measurer = self._measurer or self._open(deadline)
+        if self._measurer is None:
+            return {}
+        outcome = MeasureCall(
+            self._measurer, groups, deadline, control.cancelled, control.emit, again, self.counts
+        ).run()
         self.counts = replace(
             self.counts,
             measured=self.counts.measured + outcome.measured,
@@ -578,63 +548,33 @@ class Measuring:
             raise Cancelled("cancelled; what was measured is kept")
         return outcome.costs
 
-    def measure_groups(
-        self,
-        groups: Sequence[CandidateGroup],
-        deadline: float,
-        again: bool = False,
-        counts: CandidateCounts | None = None,
-    ) -> MeasuringResult:
-        """Measure groups in the child.
-
-        It is started and given the model's true values if need be.
-
-        Args:
-            groups: What is measured, in this order.
-            deadline: When to end, on the monotonic clock.
-            again: Whether to measure also what the store has, and to replace it.
-            counts: Of what was measured before, where these groups are a part of it.
-
-        Returns:
-            The costs that are known afterwards, and how many came from where.
-        """
-        try:
-            measurer = self._opened(deadline)
-        except Cancelled:
-            keys = {candidate.key for group in groups for candidate in group}
-            stopped = self.control.cancelled.is_set()
-            return MeasuringResult(skipped=len(keys), stopped=stopped)
-        return measurer.measure(
-            groups,
-            deadline=deadline,
-            cancel=self.control.cancelled,
-            on_event=self.control.emit,
-            again=again,
-            counts=counts,
-        )
-
-    def _opened(self, deadline: float) -> Measurer:
-        """Return the measurer; the model's true values are recorded for it if need be.
+    def _open(self, deadline: float) -> Measurer | None:
+        """Record the model's true values; return what measures on them.
 
         Args:
             deadline: When to end recording the values, on the monotonic clock.
 
+        Returns:
+            The measurer; None: the deadline passed before the values were known.
+
         Raises:
-            Cancelled: The user stopped it, or the deadline passed before the values were known.
+            Cancelled: The user stopped it.
         """
-        if self._measurer is not None:
-            return self._measurer
         opened = self.open_model
-        self._truth = Path(tempfile.mkdtemp(prefix="values-", dir=opened.folder))
-        TrueValues.record(opened.model, self.inputs, self._truth, self._until(deadline))
+        truth = self._opened.enter_context(
+            tempfile.TemporaryDirectory(
+                prefix="values-", dir=opened.folder, ignore_cleanup_errors=True
+            )
+        )
+        in_time = self.control.within(deadline - time.monotonic()).cancelled
+        try:
+            TrueValues.record(opened.model, self.inputs, Path(truth), in_time)
+        except Cancelled:
+            self.control.check()
+            return None
         toolchains = dict.fromkeys(source.instance.toolchain for source in self.catalog.sources)
-        self._measurer = Measurer(
-            OpenRequest(
-                str(opened.path),
-                dict(opened.shapes),
-                str(self._truth),
-                opened.model.record.sha256,
-            ),
+        measurer = Measurer(
+            OpenRequest(str(opened.path), dict(opened.shapes), truth, opened.model.record.sha256),
             store=opened.store,
             env=measuring_environment(toolchains, threads_of(self.settings)),
             device=self.catalog.device_text,
@@ -643,9 +583,5 @@ class Measuring:
             faults=self.control.faults,
             own_inputs=self.settings.inputs_npz is not None,
         )
-        return self._measurer
-
-    def _until(self, deadline: float) -> Flag:
-        """Return what stops the work: the user, or the deadline."""
-        cancelled = self.control.cancelled
-        return FlagWhen(lambda: cancelled.is_set() or time.monotonic() >= deadline)
+        self._opened.callback(measurer.close)
+        return measurer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from threading import Event
 
@@ -16,7 +17,7 @@ from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.timing.child import OpenRequest, measuring_environment
-from collage_engine.timing.measurer import Measurer, group_candidates
+from collage_engine.timing.measurer import MeasureCall, Measurer, group_candidates
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.layer_times import layer_times, wants_layers
 from collage_engine.trials.placement_process import TrialBench, TrialSettings
@@ -59,12 +60,14 @@ def truth(model_file, tmp_path_factory) -> Path:
 def measurer(model_file, truth, tmp_path):
     with (
         Store(tmp_path / "m.db") as store,
-        Measurer(
-            OpenRequest(str(model_file), {}, str(truth)),
-            store=store,
-            env=measuring_environment(["onnxruntime"], 1),
-            candidate_limit_s=20,
-            job="tests.support.measure_real_targets:Job",
+        closing(
+            Measurer(
+                OpenRequest(str(model_file), {}, str(truth)),
+                store=store,
+                env=measuring_environment(["onnxruntime"], 1),
+                candidate_limit_s=20,
+                job="tests.support.measure_real_targets:Job",
+            )
         ) as made,
     ):
         yield made
@@ -80,7 +83,7 @@ def candidate(name: str, *nodes: int) -> CandidateRecord:
 def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measurer):
     names = ("plain", "liar", "crasher", "picky", "onnxruntime")
     candidates = [candidate(name, 0, 1) for name in names]
-    found = measurer.measure(group_candidates(candidates))
+    found = MeasureCall(measurer, group_candidates(candidates)).run()
     states = {one.instance.toolchain: found.costs[one.key] for one in candidates}
     assert states["plain"].usable and states["onnxruntime"].usable
     assert states["liar"].reason.startswith("wrong numbers in the output of relu1: relative error")

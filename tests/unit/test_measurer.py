@@ -16,6 +16,7 @@ from collage_engine.support.errors import MeasureError, ModelError
 from collage_engine.timing.child import OpenRequest
 from collage_engine.timing.measurer import (
     GROUPS_AHEAD,
+    MeasureCall,
     Measurer,
     group_candidates,
 )
@@ -50,9 +51,8 @@ class Bed:
 
     def measure(self, *candidates: CandidateRecord, **options):
         self.events.clear()
-        return self.measurer.measure(
-            group_candidates(candidates), on_event=self.events.append, **options
-        )
+        groups = group_candidates(candidates)
+        return MeasureCall(self.measurer, groups, tell=self.events.append, **options).run()
 
     def log(self) -> list[tuple[str, str]]:
         path = self.folder / "log"
@@ -277,4 +277,4 @@ def test_a_candidate_without_a_key_is_refused(bed):
     instance = ToolchainInstance(toolchain="t")
     nameless = CandidateRecord(id="x", instance=instance, nodes=(0,), label="l")
     with pytest.raises(MeasureError, match="no measurement key"):
-        bed.measurer.measure([(nameless,)])
+        MeasureCall(bed.measurer, [(nameless,)])
