@@ -41,12 +41,7 @@ from collage_engine.support.typed import convert
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.asking import asked, asking
 from collage_engine.toolchains.base import Toolchain
-from collage_engine.toolchains.capabilities import (
-    LowersToTir,
-    border_formats,
-    swallows_nan,
-    takes_set,
-)
+from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.registry import all_names, get, probe_all
 from collage_engine.toolchains.sources import source_hash
 
@@ -361,7 +356,7 @@ def source_of(
 
     def supports(index: OperatorNumber) -> str | None:
         reason = toolchain.supports(graph, index, instance)
-        if reason is None and strict_nan and swallows_nan(toolchain, graph, index, instance):
+        if reason is None and strict_nan and toolchain.swallows_nan(graph, index, instance):
             return f"{onnx_type(graph.nodes[index].op)}: it does not hand on NaN (--strict-nan)"
         return reason
 
@@ -380,8 +375,8 @@ def source_of(
             supports=_asked_reason(name, supports),
             whole_model=toolchain.about.whole_model,
             lowers_to_tir=isinstance(toolchain, LowersToTir),
-            takes_set=asked(name, lambda nodes: takes_set(toolchain, graph, instance, nodes)),
-            formats=border_formats(toolchain, instance),
+            takes_set=asked(name, lambda nodes: toolchain.takes_set(graph, instance, nodes)),
+            formats=toolchain.formats(instance),
             device=instance.device,
         )
 
@@ -411,7 +406,7 @@ def may_lose_nan(
     """Tell whether operators, by their numbers, may make a number of NaN on an instance."""
     with asking(instance.toolchain):
         toolchain = get(instance.toolchain)
-        return any(swallows_nan(toolchain, graph, number, instance) for number in numbers)
+        return any(toolchain.swallows_nan(graph, number, instance) for number in numbers)
 
 
 def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...]:

@@ -110,7 +110,7 @@ def build_cover(
 
     from collage_engine.kernels.scheduler import count_unscheduled
     from collage_engine.lowering.executable import build_module
-    from collage_engine.toolchains.capabilities import LowersToTir, libraries_for
+    from collage_engine.toolchains.capabilities import LowersToTir
     from collage_engine.toolchains.registry import get
     from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
     from collage_engine.toolchains.runtime.host import library as host_library
@@ -148,7 +148,7 @@ def build_cover(
     libraries: dict[str, RuntimeLibrary] = {}
     for name in dict.fromkeys(part.instance.toolchain for part in cover):
         users = [f for f in functions if name == f.instance.toolchain]
-        for library in libraries_for(get(name), users):
+        for library in get(name).libraries_for(users):
             libraries.setdefault(library.name, library)
     if architecture:  # TVM's own part for devices is linked to it
         libraries.setdefault(CUDART, cudart_library(VIRTUAL_MACHINE))

@@ -13,7 +13,6 @@ from collage_engine.records.format import TO_LOGICAL, TO_STORED
 from collage_engine.records.graph import TensorType
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
-from collage_engine.toolchains.capabilities import inside
 
 if TYPE_CHECKING:
     import numpy as np
@@ -129,7 +128,7 @@ class Compiled(ABC):
 
     def inside(self) -> dict[str, Any]:
         """Return what the toolchain says of what it made."""
-        return dict(inside(self.toolchain, self.module))
+        return dict(self.toolchain.inside(self.module))
 
     @abstractmethod
     def close(self) -> None:

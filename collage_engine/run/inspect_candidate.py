@@ -26,7 +26,7 @@ BINS = 40
 COLUMNS = "▁▂▃▄▅▆▇█"
 """Letters for the heights of a histogram's columns."""
 ALGORITHM = ("implementation", "kernel", "algorithm", "engine", "schedule")
-"""What toolchains call that which computes a step (``capabilities.Inspectable``)."""
+"""What toolchains call that which computes a step (``Toolchain.inside``)."""
 
 
 def inspect(open_model: OpenModel, candidate: Candidate | None, node: int | None) -> InsideAnswer:

@@ -61,7 +61,6 @@ from collage_engine.timing.child import (
     measuring_environment,
 )
 from collage_engine.timing.job import JOB
-from collage_engine.toolchains.capabilities import PrecompilesShared
 from collage_engine.toolchains.registry import get
 
 log = logging.getLogger(__name__)
@@ -449,8 +448,6 @@ def make_ready(
         wanted[candidate.instance].append(operator_set(candidate.nodes))
     for source in catalog.sources:
         toolchain = get(source.instance.toolchain)
-        if not isinstance(toolchain, PrecompilesShared):
-            continue
         sets = wanted.get(source.instance, [])
         try:
             toolchain.precompile(graph, source.instance, sets, now, control.cancelled.is_set)

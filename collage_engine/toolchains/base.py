@@ -11,7 +11,7 @@ is an optional capability (``toolchains.capabilities``).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -212,3 +212,77 @@ class Toolchain(ABC):
         Raises:
             ToolchainError: A library is not here; the text names the package to install.
         """
+
+    # What a toolchain may answer otherwise than most
+
+    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
+        """Return the formats (``records.format``) at the borders of partitions, plain among them.
+
+        A candidate whose border the toolchain cannot serve in a format is refused when it is
+        compiled.
+        """
+        return (PLAIN,)
+
+    def takes_set(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
+    ) -> bool:
+        """Tell whether a set of calls, each of which it supports, is a candidate of an instance."""
+        return True
+
+    def rounds(
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
+    ) -> bool:
+        """Tell whether an instance in reduced precision would round a product's operands.
+
+        Args:
+            graph: The dataflow graph.
+            index: The product, a node of it (``records.precision.PRODUCTS``).
+            instance: The instance.
+        """
+        return True
+
+    def swallows_nan(
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
+    ) -> bool:
+        """Tell whether a call may give a number where the standard gives NaN.
+
+        Args:
+            graph: The dataflow graph.
+            index: The call, a node of it that the toolchain supports.
+            instance: The instance that runs it.
+        """
+        return False
+
+    def precompile(
+        self,
+        graph: DataflowGraph,
+        instance: ToolchainInstance,
+        sets: Sequence[OperatorSet],
+        now: Callable[[str], None],
+        stop: Callable[[], bool],
+    ) -> None:
+        """Compile what candidates share and what takes long, before any is compiled alone.
+
+        Args:
+            graph: The model's graph.
+            instance: The instance whose candidates they are.
+            sets: The candidates, as sets of calls.
+            now: Is called with what is being compiled.
+            stop: Says when to return soon, with the work undone.
+
+        Raises:
+            ToolchainError: The shared part cannot be compiled.
+        """
+        return  # most share nothing
+
+    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
+        """Return the libraries for an artifact that holds these compiled functions."""
+        return self.runtime_libraries()
+
+    def inside(self, module: Any) -> dict[str, Any]:
+        """Return what is inside a compiled or lowered module.
+
+        Returns:
+            Plan steps, algorithms, layouts and the like, as JSON values.
+        """
+        return {}

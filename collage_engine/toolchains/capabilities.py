@@ -1,8 +1,7 @@
 """Defines what a toolchain can do beyond its core: optional protocols, found by ``isinstance``.
 
-A toolchain has a capability when its class has the protocol's methods; it declares nothing. The
-functions at the end ask a toolchain that may or may not have a capability, and give the answer
-of one that has not.
+A toolchain has a capability when its class has the protocol's methods; it declares nothing. What
+has an answer for every toolchain is no capability but a method of the core with that answer.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from collage_engine.records.format import PLAIN
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function, Toolchain
 
@@ -18,14 +16,9 @@ if TYPE_CHECKING:
     import numpy as np
 
     from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.graph import OperatorNumber, OperatorSet, TensorType
+    from collage_engine.records.graph import TensorType
     from collage_engine.records.placement import Layer, Profile
-    from collage_engine.records.toolchain import (
-        RuntimeLibrary,
-        ToolchainInstance,
-        TuneRecord,
-        TuneTask,
-    )
+    from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 
 
 @runtime_checkable
@@ -44,113 +37,6 @@ class LowersToTir(Protocol):
 
         Raises:
             ToolchainError: It cannot take the function; the text says why.
-        """
-        ...
-
-
-@runtime_checkable
-class RoundsSomeProducts(Protocol):
-    """The capability to say which products it rounds, if in reduced precision it rounds not all."""
-
-    def rounds(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> bool:
-        """Tell whether an instance in reduced precision would round a product's operands.
-
-        Args:
-            graph: The dataflow graph.
-            index: The product, a node of it (``records.precision.PRODUCTS``).
-            instance: The instance.
-        """
-        ...
-
-
-@runtime_checkable
-class SwallowsNan(Protocol):
-    """The capability to say which operators make a number of NaN, which the standard hands on."""
-
-    def swallows_nan(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> bool:
-        """Tell whether a call may give a number where the standard gives NaN.
-
-        Args:
-            graph: The dataflow graph.
-            index: The call, a node of it that the toolchain supports.
-            instance: The instance that runs it.
-        """
-        ...
-
-
-@runtime_checkable
-class JudgesSets(Protocol):
-    """The capability to say which sets of calls it takes, if it takes not all that it supports."""
-
-    def takes_set(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> bool:
-        """Tell whether a set of calls that it supports is a candidate of an instance."""
-        ...
-
-
-@runtime_checkable
-class BorderFormats(Protocol):
-    """The capability to take and give values in other formats than plain row-major tensors."""
-
-    def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Return the formats (``records.format``) at the borders of partitions, plain among them.
-
-        A candidate whose border the toolchain cannot serve in a format is refused when it is
-        compiled.
-        """
-        ...
-
-
-@runtime_checkable
-class PrecompilesShared(Protocol):
-    """The capability to compile beforehand what many candidates share and what takes long."""
-
-    def precompile(
-        self,
-        graph: DataflowGraph,
-        instance: ToolchainInstance,
-        sets: Sequence[OperatorSet],
-        now: Callable[[str], None],
-        stop: Callable[[], bool],
-    ) -> None:
-        """Compiles what candidates share, before any of them is compiled alone.
-
-        Args:
-            graph: The model's graph.
-            instance: The instance whose candidates they are.
-            sets: The candidates, as sets of calls.
-            now: Is called with what is being compiled.
-            stop: Says when to return soon, with the work undone.
-
-        Raises:
-            ToolchainError: The shared part cannot be compiled.
-        """
-        ...
-
-
-@runtime_checkable
-class LibrariesPerFunction(Protocol):
-    """The capability to name an artifact's libraries by the functions that are in it."""
-
-    def libraries_for(self, functions: Sequence[Function]) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries for an artifact that holds these compiled functions."""
-        ...
-
-
-@runtime_checkable
-class Inspectable(Protocol):
-    """The capability to describe what is inside a compiled function."""
-
-    def inside(self, module: Any) -> dict[str, Any]:
-        """Return what is inside a compiled or lowered module.
-
-        Returns:
-            Plan steps, algorithms, layouts and the like, as JSON values.
         """
         ...
 
@@ -308,35 +194,6 @@ class EvaluatesOnnx(Protocol):
         ...
 
 
-def border_formats(toolchain: Toolchain, instance: ToolchainInstance) -> tuple[str, ...]:
-    """Return the formats that a toolchain's partitions can take and give.
-
-    Without the capability ``BorderFormats`` it is the plain format only.
-    """
-    return toolchain.formats(instance) if isinstance(toolchain, BorderFormats) else (PLAIN,)
-
-
-def takes_set(
-    toolchain: Toolchain, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-) -> bool:
-    """Tell whether a set of calls is a candidate; without the capability each of supported ones."""
-    return not isinstance(toolchain, JudgesSets) or toolchain.takes_set(graph, instance, nodes)
-
-
-def libraries_for(
-    toolchain: Toolchain, functions: Sequence[Function]
-) -> tuple[RuntimeLibrary, ...]:
-    """Return what an artifact with these functions of the toolchain must carry."""
-    if isinstance(toolchain, LibrariesPerFunction):
-        return toolchain.libraries_for(functions)
-    return toolchain.runtime_libraries()
-
-
-def inside(toolchain: Toolchain, module: Any) -> dict[str, Any]:
-    """Return what is inside a compiled module; empty without the capability."""
-    return toolchain.inside(module) if isinstance(toolchain, Inspectable) else {}
-
-
 def tuner_of(toolchain: Toolchain) -> Tunes:
     """Return the toolchain as what tunes its kernels.
 
@@ -346,22 +203,3 @@ def tuner_of(toolchain: Toolchain) -> Tunes:
     if not isinstance(toolchain, Tunes):
         raise ToolchainError(f"{toolchain.name} has nothing to tune")
     return toolchain
-
-
-def swallows_nan(
-    toolchain: Toolchain, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-) -> bool:
-    """Tell whether a toolchain may make a number of NaN; without the capability it hands NaN on."""
-    return isinstance(toolchain, SwallowsNan) and toolchain.swallows_nan(graph, index, instance)
-
-
-def rounds(
-    toolchain: Toolchain, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-) -> bool:
-    """Tell whether an instance in reduced precision rounds a product.
-
-    Without the capability it rounds all of them.
-    """
-    if isinstance(toolchain, RoundsSomeProducts):
-        return toolchain.rounds(graph, index, instance)
-    return True

@@ -18,7 +18,6 @@ from collage_engine.model.importer import ImportedModel
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
-from collage_engine.toolchains.capabilities import rounds
 from tests.support.toolchain_cases import Net, imported, whole
 
 
@@ -111,7 +110,7 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     instance = tvm.instances(Target.cpu(1), BFLOAT16)[1]
     graph = model.graph
     said = [i for i in graph.operators if graph.nodes[i].op in PRODUCTS]
-    said = [i for i in said if rounds(tvm, graph, i, instance)]
+    said = [i for i in said if tvm.rounds(graph, i, instance)]
     from collage_engine.toolchains.tvm.lowering import lower_function
 
     kernels = lower_function(whole(model, instance)).kernels

@@ -14,7 +14,6 @@ from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains import registry
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.capabilities import takes_set
 from tests import zoo
 from tests.support.toolchain_cases import default_instance, error, name_of, run
 from tests.zoo import text as zoo_text
@@ -56,7 +55,7 @@ def test_candidates(name: str, toolchain: str) -> None:
         instance,
         chosen.partition_spec(instance, graph),
         lambda index: chosen.supports(graph, index, instance),
-        takes_set=lambda nodes: takes_set(chosen, graph, instance, nodes),
+        takes_set=lambda nodes: chosen.takes_set(graph, instance, nodes),
     )
     candidates = enumerate_candidates(graph, [offered])
     if name in LARGE:

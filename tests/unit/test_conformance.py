@@ -78,7 +78,7 @@ class Own(ExampleToolchain):
     "cls, outcome, said",
     [
         (Misspelt, "failed", "read_profiles, which is nearly read_profile of ReadsProfiles"),
-        (Own, "passed", "Inspectable"),
+        (Own, "passed", "inside"),
     ],
 )
 def test_a_method_that_is_nearly_a_capabilitys_is_told(

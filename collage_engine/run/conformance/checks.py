@@ -47,13 +47,14 @@ NEARLY = 0.75
 misspelt: right names of our own toolchains come up to 0.60 near (``library`` to
 ``libraries_for``)."""
 CAPABILITIES = {
-    method: protocol
-    for protocol in vars(capabilities).values()
-    if getattr(protocol, "_is_runtime_protocol", False)
-    for method in vars(protocol)
-    if not method.startswith("_") and not hasattr(Toolchain, method)
+    method: owner
+    for owner in (Toolchain, *vars(capabilities).values())
+    if owner is Toolchain or getattr(owner, "_is_runtime_protocol", False)
+    for method in vars(owner).keys() - Toolchain.__abstractmethods__
+    if not method.startswith("_") and callable(getattr(owner, method))
 }
-"""Method → the protocol of ``toolchains.capabilities`` that it is of."""
+"""Method → the protocol of ``toolchains.capabilities`` that it is of; ``Toolchain``, where all
+toolchains have it."""
 
 
 def about_is_complete(subject: Subject) -> str:
@@ -92,9 +93,12 @@ def probe_answers(subject: Subject) -> str:
 
 def capabilities_are_named_right(subject: Subject) -> str:
     """No method is nearly one of a capability."""
-    toolchain = subject.toolchain
-    cls, *bases = type(toolchain).__mro__
-    lacking = {n: of for n, of in CAPABILITIES.items() if not isinstance(toolchain, of)}
+    cls, *bases = type(subject.toolchain).__mro__
+    lacking = {
+        name: owner
+        for name, owner in CAPABILITIES.items()
+        if getattr(cls, name, None) is getattr(Toolchain, name, None)
+    }
     for name in vars(cls).keys() - CAPABILITIES.keys() - {n for base in bases for n in vars(base)}:
         if callable(getattr(cls, name)) and not name.startswith("_"):
             for near in get_close_matches(name, lacking, 1, NEARLY):
@@ -104,8 +108,7 @@ def capabilities_are_named_right(subject: Subject) -> str:
                     "that, or, if it is no part of that capability, something else or with a "
                     "leading underscore",
                 )
-    has = {of.__name__ for of in CAPABILITIES.values() if isinstance(toolchain, of)}
-    return ", ".join(sorted(has)) or "it has no optional capability"
+    return ", ".join(sorted(CAPABILITIES.keys() - lacking)) or "it has no optional capability"
 
 
 def instances_are_distinct(subject: Subject) -> str:

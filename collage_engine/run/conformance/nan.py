@@ -8,7 +8,6 @@ from collage_engine.model.importer import import_onnx
 from collage_engine.run.conformance.models import model_of
 from collage_engine.run.conformance.subject import NotApplicable, Subject, computed, demand
 from collage_engine.support.text import counted
-from collage_engine.toolchains.capabilities import swallows_nan
 
 SHAPE = (1, 4, 4, 4)
 ELEMENTWISE = (
@@ -47,7 +46,7 @@ def nan_is_handed_on(subject: Subject) -> str:
                 toolchain = subject.toolchain
                 if any(toolchain.supports(graph, i, instance) for i in graph.operators):
                     continue
-                if any(swallows_nan(toolchain, graph, i, instance) for i in graph.operators):
+                if any(toolchain.swallows_nan(graph, i, instance) for i in graph.operators):
                     declared += 1
                     continue
                 outputs = computed(model, instance, graph.operators, given)

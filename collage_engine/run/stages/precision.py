@@ -47,7 +47,6 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.task import RunState
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.support.time_limits import STEP_SHARE
-from collage_engine.toolchains.capabilities import rounds
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.contender import Contender, Sample, finite, with_eligibility
 from collage_engine.trials.product_choice import ProductChoice, Products, choose_products
@@ -122,7 +121,7 @@ class ChosenPrecision:
             return all(
                 number in allowed
                 or graph.nodes[number].op not in PRODUCTS
-                or not rounds(toolchain, graph, number, instance)
+                or not toolchain.rounds(graph, number, instance)
                 for number in candidate.nodes
             )
 
@@ -233,7 +232,7 @@ class _Choosing:
         """
         graph, toolchain = self._model.graph, get(instance.toolchain)
         values = {
-            number: operations * rounds(toolchain, graph, number, instance)
+            number: operations * toolchain.rounds(graph, number, instance)
             for number, operations in self._operations.items()
         }
         return choose_products(values, self._alone, self._error_of, bound)

@@ -134,7 +134,7 @@ class OneDnnToolchain(CppToolchain):
         )
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implement ``capabilities.BorderFormats``."""
+        """Implement ``Toolchain.formats``."""
         return (PLAIN, NHWC)
 
     def supports(
@@ -146,7 +146,7 @@ class OneDnnToolchain(CppToolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``capabilities.SwallowsNan``."""
+        """Implement ``Toolchain.swallows_nan``."""
         return graph.nodes[index].op in SWALLOWING
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:

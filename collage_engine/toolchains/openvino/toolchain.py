@@ -84,7 +84,7 @@ class OpenVinoToolchain(OnnxFedToolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``capabilities.SwallowsNan``: of NaN it also makes a False, not a True."""
+        """Implement ``Toolchain.swallows_nan``: of NaN it also makes a False, not a True."""
         node = graph.nodes[index]
         return super().swallows_nan(graph, index, instance) or (
             node.op == "astype" and node.type.dtype == "bool"

@@ -159,7 +159,7 @@ class OnnxFedToolchain(CppToolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``capabilities.SwallowsNan`` by the class's table ``swallowing``."""
+        """Implement ``Toolchain.swallows_nan`` by the class's table ``swallowing``."""
         node = graph.nodes[index]
         return (node.onnx_type or onnx_type(node.op)) in self.swallowing
 

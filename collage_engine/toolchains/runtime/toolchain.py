@@ -132,7 +132,7 @@ class CppToolchain(Toolchain):
             raise ToolchainError(f"{self.name}: {short_reason(error, line='first')}") from error
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Implement ``capabilities.Inspectable``."""
+        """Implement ``Toolchain.inside``."""
         described: dict[str, Any] = json.loads(str(module["collage.inside"]()))
         return described
 

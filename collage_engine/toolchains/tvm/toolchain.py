@@ -134,7 +134,7 @@ class TvmToolchain(TvmTuning, Toolchain):
         return on_device(self.name, architecture, FLOAT16 if rounds else None)
 
     def formats(self, instance: ToolchainInstance) -> tuple[str, ...]:
-        """Implement ``capabilities.BorderFormats``."""
+        """Implement ``Toolchain.formats``."""
         # A GPU's schedules take images channels first.
         return (PLAIN,) if instance.architecture else (PLAIN, NHWC)
 
@@ -147,13 +147,13 @@ class TvmToolchain(TvmTuning, Toolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``capabilities.SwallowsNan``: kernels for the processor hand NaN on."""
+        """Implement ``Toolchain.swallows_nan``: kernels for the processor hand NaN on."""
         return bool(instance.architecture) and graph.nodes[index].op in SWALLOWING_ON_DEVICE
 
     def rounds(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``capabilities.RoundsSomeProducts``: Winograd's products stay in float32."""
+        """Implement ``Toolchain.rounds``: Winograd's products stay in float32."""
         from collage_engine.kernels.target import cpu
         from collage_engine.toolchains.tvm.bfloat16 import rounds
 
@@ -198,7 +198,7 @@ class TvmToolchain(TvmTuning, Toolchain):
         return conversion(kind, source, target, threads).function
 
     def inside(self, module: Any) -> dict[str, Any]:
-        """Implement ``capabilities.Inspectable``.
+        """Implement ``Toolchain.inside``.
 
         Returns:
             ``kernels``: one record a kernel, in call order, with the rule that wrote it, its TIR
