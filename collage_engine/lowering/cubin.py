@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from collage_engine.lowering.shared_weights import with_length
-from collage_engine.machine.processes import on_all_processors
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.cuda import by_nvrtc, nvrtc
-from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel, read_kernel
+from collage_engine.toolchains.runtime.kept_files import digest_of, kept_or_made
 
 KIND = b"cuda"
 """Module kind under which TVM serialises device code: format, kernels, code."""
@@ -24,25 +24,31 @@ SOURCE = b"cuda"
 """Format of a module that still carries source."""
 
 
-def compile_cubin(source: str, architecture: str) -> bytes:
-    """Return the cubin of CUDA source. Equal sources are compiled once, and kept on disk.
+def compile_cubins(sources: Sequence[str], architecture: str) -> list[bytes]:
+    """Return the cubins of CUDA sources, those that are not kept compiled on all processors.
 
     Args:
-        source: The source.
+        sources: The sources.
         architecture: The device's architecture, such as ``sm_90a``.
 
     Raises:
-        ToolchainError: There is no compiler, or it refuses the source; the sentence has its first
+        ToolchainError: There is no compiler, or it refuses a source; the sentence has its first
             error.
     """
-    source = with_own_integers(source)
     compilers = [str(library.stat().st_size) for library in nvrtc()]
-    key = digest_of("cubin", *compilers, architecture, source)
-    code = read_kernel(key)
-    if code is None:
-        code = by_nvrtc(source, architecture)
-        keep_kernel(key, code)
-    return code
+    plain = [with_own_integers(source) for source in sources]
+    keys = [digest_of("cubin", *compilers, architecture, source) for source in plain]
+    makers = {
+        key: partial(by_nvrtc, source, architecture)
+        for key, source in zip(keys, plain, strict=True)
+    }
+    codes = kept_or_made(makers)
+    return [codes[key] for key in keys]
+
+
+def compile_cubin(source: str, architecture: str) -> bytes:
+    """Return the cubin of one CUDA source; see ``compile_cubins``."""
+    return compile_cubins([source], architecture)[0]
 
 
 INTEGERS = """
@@ -70,24 +76,6 @@ def with_own_integers(source: str) -> str:
     _, middle, after = rest.partition("#else\n")
     _, end, after = after.partition("#endif\n")
     return before + INTEGERS + after if head and middle and end else source
-
-
-def compile_cubins(sources: Sequence[str], architecture: str) -> list[bytes]:
-    """Return the cubins of sources, those that are not kept compiled on all processors.
-
-    Args:
-        sources: The sources.
-        architecture: The device's architecture.
-
-    Raises:
-        ToolchainError: The compiler refuses one; see ``compile_cubin``.
-    """
-
-    def compile_one(number: int) -> None:
-        compile_cubin(sources[number], architecture)
-
-    on_all_processors(compile_one, len(sources))
-    return [compile_cubin(source, architecture) for source in sources]
 
 
 def compile_for_tvm(architecture: str) -> None:

@@ -22,7 +22,7 @@ import re
 import struct
 import tempfile
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,8 @@ from tvm.tirx.build import codegen_build, split_host_device_mods
 from collage_engine.lowering.link import link_shared
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine.processes import on_all_processors
-from collage_engine.support.files import write_atomically
 from collage_engine.toolchains.base import MODULES
-from collage_engine.toolchains.runtime.kept_files import (
-    NAME_DIGITS,
-    digest_of,
-    keep_kernel,
-    read_kernel,
-)
+from collage_engine.toolchains.runtime.kept_files import NAME_DIGITS, digest_of, kept_or_made
 
 
 def build_module(module: Any, architecture: str) -> Executable:
@@ -223,29 +217,11 @@ def compiled_kernels(functions: Mapping[str, Any], target: Any) -> dict[str, byt
         functions: The kernels' functions, by the names of ``with_kernel_names``.
         target: TVM's target, a processor.
     """
-    compiled = {name: read_kernel(_kept_as(name)) for name in functions}
-    missing = [name for name, code in compiled.items() if code is None]
-    # What the processes compiled is handed on by this folder also where nothing can be kept.
-    with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
-
-        def compile_one(number: int) -> None:
-            name = missing[number]
-            code = _compile(name, functions[name], target)
-            write_atomically(Path(folder) / name, code)
-            # At once, since a process that waits for all may be ended before the last one is there.
-            keep_kernel(_kept_as(name), code)
-
-        on_all_processors(compile_one, len(missing))
-        for name in missing:
-            file = Path(folder) / name
-            code = file.read_bytes() if file.exists() else _compile(name, functions[name], target)
-            keep_kernel(_kept_as(name), code)
-            compiled[name] = code
-    return {name: code for name, code in compiled.items() if code is not None}
-
-
-def _kept_as(name: str) -> str:
-    return name[-NAME_DIGITS:]
+    makers = {
+        name[-NAME_DIGITS:]: partial(_compile, name, function, target)
+        for name, function in functions.items()
+    }
+    return dict(zip(functions, kept_or_made(makers).values(), strict=True))
 
 
 def _compile(name: str, function: Any, target: Any) -> bytes:

@@ -15,9 +15,10 @@ import contextlib
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from collage_engine.machine.processes import on_all_processors
 from collage_engine.support.files import write_atomically
 from collage_engine.toolchains.runtime.builder import build_folder
 
@@ -71,6 +72,28 @@ def keep_kernel(name: str, code: bytes) -> None:
     if not _looked:
         _looked.append(True)
         remove_least_used()
+
+
+def kept_or_made(makers: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
+    """Return kernels by their names; what is not kept is made on all processors at once.
+
+    Args:
+        makers: What makes the kernel of a name, and raises where it fails.
+    """
+    found = {name: read_kernel(name) for name in makers}
+    missing = [name for name, code in found.items() if code is None]
+
+    def make(number: int) -> bytes:
+        code = makers[missing[number]]()
+        # At once, since a process that waits for all may be ended before the last one is there.
+        keep_kernel(missing[number], code)
+        return code
+
+    on_all_processors(make, len(missing))
+    for number, name in enumerate(missing):
+        code = read_kernel(name)
+        found[name] = make(number) if code is None else code
+    return {name: code for name, code in found.items() if code is not None}
 
 
 def kernel_files() -> Iterator[Path]:
