@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule, Kernel
+from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.rewrite import assemble, execution_order
@@ -24,6 +24,7 @@ from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.support.errors import ArtifactError, ToolchainError, short_reason
 from collage_engine.support.files import link_file
+from collage_engine.toolchains.runtime import weight_files
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,8 +46,6 @@ class Built:
 
     executable: Any
     about: BuiltModule
-    weight_files: tuple[Path, ...] = ()
-    """Files of weights in this process's folder of them, which the module reads."""
     weights: SharedWeights | None = None
     """Where further weights lie as files, which the module shares with others; None: in it."""
     given: Mapping[str, Sequence[bytes | np.ndarray]] = field(default_factory=dict)
@@ -158,12 +157,8 @@ def build_cover(
     about = BuiltModule(
         parts=tuple(cover[position] for position in order),
         kernels=tuple(
-            Kernel(
-                name=names.get(call.kernel, call.kernel),
-                part=call.partition,
-                operators=call.operators,
-            )
-            for call in assembled.calls
+            msgspec.structs.replace(kernel, name=names.get(kernel.name, kernel.name))
+            for kernel in assembled.kernels
         ),
         libraries=tuple(libraries.values()),
         environment=environment_of(cover, threads, spin),
@@ -171,7 +166,7 @@ def build_cover(
         spin=spin,
         part_weights=tuple(sum(given.values()) for given in constants),
         repeated_bytes=_repeated(constants),
-        weight_files=tuple(file.name for file in assembled.weight_files),
+        weight_files=assembled.weight_files,
         unscheduled=unscheduled,
         notes=tuple(dict.fromkeys(note for f in functions for note in f.notes)),
         architecture=architecture,
@@ -182,7 +177,7 @@ def build_cover(
         for function in functions
         if not isinstance(get(function.instance.toolchain), LowersToTir)
     }
-    return Built(executable, about, assembled.weight_files, weights, given)
+    return Built(executable, about, weights, given)
 
 
 def _constants(function: Function) -> dict[int, int]:
@@ -249,8 +244,8 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
         return blob
 
     try:
-        for file in built.weight_files:
-            link_file(file.resolve(), folder / file.name)
+        for name in about.weight_files:
+            link_file((weight_files.folder() / name).resolve(), folder / name)
         for library in about.libraries:
             place = folder / library.name
             if link:

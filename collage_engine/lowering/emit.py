@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any
 
+from collage_engine.lowering.built import Kernel
 from collage_engine.lowering.extract import relax_type
 from collage_engine.lowering.shared_weights import SharedWeights
 from collage_engine.records.graph import OperatorNumber
@@ -13,16 +13,6 @@ from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import KERNEL_NODES, MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.toolchains.registry import get
-
-
-@dataclass(frozen=True)
-class KernelCall:
-    """A call that ``main`` makes, in order; ``partition`` counts the given functions from 0."""
-
-    kernel: str
-    partition: int
-    operators: tuple[int, ...] = ()
-    """Numbers of the operators that it computes, where it is one of several of its partition."""
 
 
 class LoweredParts:
@@ -103,7 +93,7 @@ class CompiledParts:
             raise ToolchainError(f"{function.symbol}, from operator {first} on: {error}") from error
 
     def call(
-        self, position: int, function: Function, arguments: list[Any], calls: list[KernelCall]
+        self, position: int, function: Function, arguments: list[Any], calls: list[Kernel]
     ) -> list[Any]:
         """Emit the bindings of a lowered partition, or the call of an external one.
 
@@ -118,7 +108,7 @@ class CompiledParts:
         """
         if position in self._lowered:
             return self._inline(position, arguments, calls)
-        calls.append(KernelCall(function.symbol, position))
+        calls.append(Kernel(name=function.symbol, part=position))
         return self._call_external(function, arguments)
 
     def module(self) -> Any:
@@ -168,7 +158,7 @@ class CompiledParts:
                 raise ToolchainError(f"{function.symbol}: {name} left {var.name_hint} unlowered")
         return added
 
-    def _inline(self, position: int, arguments: list[Any], calls: list[KernelCall]) -> list[Any]:
+    def _inline(self, position: int, arguments: list[Any], calls: list[Kernel]) -> list[Any]:
         """Emit the bindings of a lowered partition's ``main``; return its outputs' variables."""
         from tvm import relax
         from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
@@ -188,11 +178,13 @@ class CompiledParts:
                 if isinstance(value, Call) and value.args:
                     callee, before = value.args[0], binding.value.args[0]
                     if isinstance(callee, GlobalVar):
-                        computed = self._computed(position, str(before.name_hint))
-                        calls.append(KernelCall(str(callee.name_hint), position, computed))
+                        name, said = str(callee.name_hint), str(before.name_hint)
                     elif isinstance(callee, relax.ExternFunc):
-                        name = str(callee.global_symbol)
-                        calls.append(KernelCall(name, position, self._computed(position, name)))
+                        name = said = str(callee.global_symbol)
+                    else:
+                        continue
+                    computed = self._computed(position, said)
+                    calls.append(Kernel(name=name, part=position, operators=computed))
         result = with_variables(main.body.body, lambda v: values.get(v, v))
         if isinstance(result, Tuple):
             return list(result.fields)

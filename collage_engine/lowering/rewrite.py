@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from collage_engine.lowering.emit import CompiledParts, KernelCall, LoweredParts
+from collage_engine.lowering.built import Kernel
+from collage_engine.lowering.emit import CompiledParts, LoweredParts
 from collage_engine.lowering.extract import relax_type
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.format import HOST, PLAIN, stored_type
@@ -197,9 +197,9 @@ class Assembled:
     """A cover as one module, with what later profiling needs to know its calls by."""
 
     module: Any
-    calls: tuple[KernelCall, ...]
-    weight_files: tuple[Path, ...] = ()
-    """Files of weights that runtime modules in it read."""
+    kernels: tuple[Kernel, ...]
+    weight_files: tuple[str, ...] = ()
+    """Files of weights that runtime modules in it read, in this process's folder of them."""
 
 
 def assemble(
@@ -209,7 +209,8 @@ def assemble(
 
     Args:
         model: The imported model.
-        partitions: Functions that hold every operator exactly once, in any order.
+        partitions: Functions that hold every operator exactly once, in an order in which they can
+            run (``execution_order``).
         lowered: What partitions of earlier covers were lowered to; None: there are none.
 
     Returns:
@@ -217,12 +218,11 @@ def assemble(
         one tensor, or a tuple in output order.
 
     Raises:
-        ToolchainError: When the partitions hang in a cycle, or a toolchain refuses one of them.
+        ToolchainError: A toolchain refuses one of the partitions.
     """
     from tvm import relax
     from tvm.ir import Tuple
 
-    order = execution_order(partitions)
     graph = model.graph
     builder = relax.BlockBuilder()
     params = []
@@ -240,20 +240,19 @@ def assemble(
         params.append(parameter)
 
     compiled = CompiledParts(builder, lowered=lowered)
-    for position in order:
+    for position, function in enumerate(partitions):
         # On the host of a device it is compiled when its turn comes, as an executable of its own.
-        if host is None or partitions[position].instance.architecture:
-            compiled.add(position, partitions[position])
+        if host is None or function.instance.architecture:
+            compiled.add(position, function)
 
-    calls: list[KernelCall] = []
+    calls: list[Kernel] = []
     with builder.function("main", params):
         with builder.dataflow():
-            for position in order:
-                function = partitions[position]
+            for position, function in enumerate(partitions):
                 if host is not None and not function.instance.architecture:
                     stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
                     result, name = host.run(function, stand_ins)
-                    calls.append(KernelCall(name, position))
+                    calls.append(Kernel(name=name, part=position))
                     for index in function.outputs:
                         at_hand.put(index, result, HOST)
                     continue
@@ -275,7 +274,7 @@ def assemble(
     if any(not f.instance.architecture for f in partitions) and host is not None:
         compiled.externals.append(host.module())
     module = compiled.module()
-    files = dict.fromkeys(file for external in compiled.externals for file in files_of(external))
+    files = dict.fromkeys(f.name for module in compiled.externals for f in files_of(module))
     return Assembled(module, tuple(calls), tuple(files))
 
 

@@ -143,7 +143,7 @@ _is_fork = False
 """Whether this process was forked by ``on_all_processors``: it then has one processor."""
 
 
-def on_all_processors(work: Callable[[int], None], count: int, limit_s: float = math.inf) -> None:
+def on_all_processors(work: Callable[[int], object], count: int, limit_s: float = math.inf) -> None:
     """Do independent pieces of work in forked processes, which take them one after the other.
 
     What has an effect is what the work writes into files. Pieces may be left undone, so that the
@@ -181,7 +181,7 @@ def prctl(option: int, value: int | bytes) -> None:
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
-def _work_off(work: Callable[[int], None], take: int, give: int) -> None:
+def _work_off(work: Callable[[int], object], take: int, give: int) -> None:
     """Do the pieces of work whose numbers a forked process takes from a pipe."""
     global _is_fork
     _is_fork = True

@@ -55,7 +55,9 @@ def run(model, groups, inputs=None):
     from collage_engine.lowering.virtual_machine import build_target
 
     inputs = inputs or model.random_inputs(1)
-    assembled = assemble(model, functions(model, groups))
+    made = functions(model, groups)
+    parts = [made[position] for position in execution_order(made)]
+    assembled = assemble(model, parts)
     vm = relax.VirtualMachine(relax.build(assembled.module, build_target()), cpu())
     result = vm["main"](*[from_numpy(inputs[n], k) for n, k in model.inputs])
     tensors = [result] if len(model.outputs) == 1 else list(result)
@@ -84,12 +86,12 @@ def check(model, groups):
 def test_any_cut_gives_the_models_numbers(groups):
     assembled = check(branches(), groups)
     assert [p.name for p in assembled.module["main"].params] == ["unused", "x"]
-    assert {call.partition for call in assembled.calls} == set(range(len(groups)))
+    assert {kernel.part for kernel in assembled.kernels} == set(range(len(groups)))
 
 
 def test_partitions_run_in_the_order_their_values_need():
     assembled = check(branches(), [[3, 4], [0, 1], [2]])
-    assert [call.partition for call in assembled.calls] == [1, 1, 2, 0, 0]
+    assert [kernel.part for kernel in assembled.kernels] == [0, 0, 1, 2, 2]
 
 
 def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():
