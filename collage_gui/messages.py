@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from PySide6.QtCore import QEvent, QObject, QTimer, Signal
-from PySide6.QtWidgets import QFrame, QHBoxLayout, QWidget
+from PySide6.QtWidgets import QBoxLayout, QFrame, QHBoxLayout, QWidget
 
 from collage_gui.theme import ATTENTION_MS, UNIT
 from collage_gui.widgets import lay_out, push_button, text_label, tool_button
@@ -108,7 +108,7 @@ class Banner(QFrame):
         self.action = push_button("", name + "Action", self._act)
         self.close_button = tool_button("✕", "", self._dismiss, "Dismiss")
         parts = ((self.label, 1), self.action, self.close_button)
-        lay_out(QHBoxLayout(self), *parts, edge=1)
+        self._box = lay_out(QHBoxLayout(self), *parts, edge=1)
         self.hide()
         over.installEventFilter(self)
         for source in sources:
@@ -151,11 +151,13 @@ class Banner(QFrame):
 
     def _place(self) -> None:
         width = self._over.width() - 2 * UNIT
-        box = self.layout()
-        assert box is not None
-        box.activate()
-        height = box.totalHeightForWidth(width)
-        self.setGeometry(UNIT, self._over.height() - height - 1, width, height)
+        for way in (QBoxLayout.Direction.LeftToRight, QBoxLayout.Direction.TopToBottom):
+            self._box.setDirection(way)
+            self._box.activate()
+            height = self._box.totalHeightForWidth(width)
+            if height < self._over.height():
+                break
+        self.setGeometry(UNIT, max(0, self._over.height() - height - 1), width, height)
 
     def _dismiss(self) -> None:
         message = self._message

@@ -510,7 +510,7 @@ class Engine:
             if run is None:
                 raise UsageError(f"{member.choice.text} has no run yet: run all shapes first")
             placed.append((member, run))
-        if len(placed) < 2:
+        if len(placed) < 2 and not request.others:
             raise UsageError("the document is open for one shape only")
         job = replace(
             opened.job(request),

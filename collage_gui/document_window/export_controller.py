@@ -92,6 +92,8 @@ class ExportController:
         """Write the compiled module of the shown run, or of the last one, where the user says."""
         document = self.document
         run = document.runs.shown_or_last()
+        shapes = document.shapes
+        together = shapes.several or shapes.others
         folder = self.files.ask_folder("Export the compiled artifact", "artifact")
         if run is None or not folder:
             return
@@ -103,9 +105,9 @@ class ExportController:
                 self.files.write(lambda: _unpack(content, folder), folder)
                 return
             written = answer.path or folder
-            text = artifact_sentence(written, "" if document.shapes.several else exported(run))
+            text = artifact_sentence(written, "" if together else exported(run))
             if answer.sharing is not None:
-                sentences = sharing_sentences(len(document.shapes.entries), answer.sharing)
+                sentences = sharing_sentences(len(shapes.entries), answer.sharing)
                 text = " ".join([f"{text}.", *map(as_sentence, sentences)])
                 document.runs.refresh()
             self.messages.show_message(
@@ -118,9 +120,9 @@ class ExportController:
 
         path = None if document.client.connection.is_remote else folder
         self.messages.show_message("Exporting the artifact…", "info", topic="artifact")
-        if document.shapes.several:
+        if together:
             all_shapes = protocol.ExportShapes(
-                document=document.handle, path=path, others=document.shapes.others
+                document=document.handle, path=path, others=shapes.others
             )
             document.requests.send(all_shapes, arrived)
         else:

@@ -117,7 +117,7 @@ class ShapesDialog(QDialog):
             names = [choice.text for choice in self.choices]
             self.summary.setText(f"{counted(len(names), 'shape')}: {listed(names)}")
         self._ok.setEnabled(bool(self.choices))
-        self.others.setEnabled(len(self.choices) > 1)
+        self.others.setEnabled(bool(self.choices))
 
 
 def parse_sizes(name: str, text: str) -> tuple[int, ...]:

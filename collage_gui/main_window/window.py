@@ -211,14 +211,14 @@ class MainWindow(QMainWindow):
             super().keyPressEvent(event)
 
     def dragEnterEvent(self, event: QDragEnterEvent) -> None:
-        """Accept models and sessions."""
-        if _paths_to_open(event):
+        """Accept files."""
+        if event.mimeData().hasUrls():
             event.acceptProposedAction()
 
     def dropEvent(self, event: QDropEvent) -> None:
-        """Open the models and sessions among the dropped files."""
-        for path in _paths_to_open(event):
-            self.documents.open_path(path)
+        """Open the dropped files; each that is no model and no session has its message."""
+        for url in event.mimeData().urls():
+            self.documents.open_path(url.toLocalFile())
         event.acceptProposedAction()
 
 
@@ -242,8 +242,3 @@ def selection_text(document: Document | None) -> str:
         return f"{counted(graph.count_nodes(range(graph.count)), 'node')}{more}"
     others = graph.count_nodes(selection.operators) - 1
     return graph.name(selection.primary) + (f" and {others} more" if others else "")
-
-
-def _paths_to_open(event: QDropEvent) -> list[str]:
-    paths = [url.toLocalFile() for url in event.mimeData().urls()]
-    return [path for path in paths if Path(path).suffix.lower() in (".onnx", ".collage")]

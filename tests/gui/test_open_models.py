@@ -24,9 +24,10 @@ def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
 
 def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:
     d = drive()
-    d.drop(d.model("dropped-small.onnx"), "/x.txt")
+    d.drop(d.model("dropped-small.onnx"), d.model("broken.txt"))
+    d.until(lambda: d.window.messages.text("open").startswith("broken.txt is not an ONNX file"))
+    d.until(lambda: d.window.documents.current.picture.drawn is not None)
     assert d.window.documents.tabs.count() == 1
-    d.until(lambda: d.window.documents.current.picture is not None)
 
 
 def test_the_same_file_opens_once_and_others_beside_it(drive) -> None:

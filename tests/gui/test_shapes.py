@@ -117,6 +117,20 @@ def test_one_artifact_holds_all_shapes(drive, tmp_path, monkeypatch) -> None:
     assert "2 shapes take 47.7 MiB together" in said and "Any other shape" in said
 
 
+def test_an_artifact_of_one_shape_takes_others_too(drive, tmp_path, monkeypatch) -> None:
+    d = drive()
+    page = d.window.documents.open_path(d.model("open-small.onnx"))
+    d.until(lambda: page.shapes.dialog is not None)
+    dialog = page.shapes.dialog
+    dialog.others.click()
+    dialog.accept()
+    d.until(lambda: page.picture.drawn is not None)
+    d.run(page)
+    monkeypatch.setattr(page.files, "ask_folder", lambda *_: str(tmp_path / "artifact"))
+    d.trigger("artifact")
+    d.until(lambda: "Any other shape" in page.banner.label.text())
+
+
 def test_other_shapes_are_chosen_in_the_open_document(drive) -> None:
     d = drive()
     page = opened(d)

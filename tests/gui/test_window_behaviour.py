@@ -37,6 +37,17 @@ def test_the_panels_take_their_share_or_what_the_user_gives_them(drive) -> None:
     assert page.tabs.isVisible()
 
 
+def test_a_long_message_is_whole_in_a_small_window(drive) -> None:
+    d = drive()
+    page = d.open()
+    d.window.resize(500, 500)
+    text = "Of 2,923 candidates that the best placement could consist of, 3 were measured. " * 3
+    page.messages.show_message(text, "warning", "Run for 3 min 40 s")
+    d.until(page.banner.isVisible)
+    assert page.banner.y() > 0 and page.banner.rect().contains(page.banner.action.geometry())
+    assert page.banner.action.width() >= page.banner.action.sizeHint().width()
+
+
 def test_long_texts_of_a_run_never_change_the_windows_size(drive) -> None:
     d = drive()
     d.window.resize(1024, 700)
