@@ -26,7 +26,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
@@ -35,12 +35,7 @@ from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import MeasureError, fault_reason
-from collage_engine.timing.protocol import (
-    NOTHING_DROPPED,
-    ProtocolSettings,
-    TimedCall,
-    time_interleaved,
-)
+from collage_engine.timing.protocol import TimedCall, time_interleaved
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -125,7 +120,6 @@ class TransitionRequest:
     """Asks the child for the transitions between toolchains, with one instance of each."""
 
     instances: tuple[ToolchainInstance, ...]
-    settings: ProtocolSettings = field(default_factory=lambda: NOTHING_DROPPED)
     step_s: float = math.inf
     """Seconds that one step may take: compiling a chain, or a sample of its time."""
 
@@ -140,7 +134,8 @@ def run_job(request: TransitionRequest) -> dict[str, float]:
         Microseconds by name; see ``timing.chain_bench``.
     """
     names = [instance.toolchain for instance in request.instances]
-    with ChainBench(request) as bench:
+    bench = ChainBench(request)
+    with bench.open:
         return measure_constants(names, bench.time_alone, bench.time_chains)
 
 
@@ -176,12 +171,6 @@ class ChainBench:
         self.alone: dict[str, TimedCall] = {}
         """A partition of each toolchain by itself, which is timed again beside the chains."""
         self.open = contextlib.ExitStack()
-
-    def __enter__(self) -> ChainBench:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.open.close()
 
     def time_alone(self, name: str) -> float | None:
         """Return the microseconds of a toolchain's partition of one ReLU, timed as candidates are.
@@ -277,7 +266,7 @@ class ChainBench:
         last = [chain[-1] for chain in timed]
         timings = time_interleaved(
             list(timed.values()),
-            self.request.settings,
+            drops=False,
             about_to_run=lambda place: OWN_RISK.set(last[place], limit_s=self.request.step_s),
         )
         return [min(timing.samples) * 1e6 for timing in timings]

@@ -29,7 +29,7 @@ from collage_engine.records.format import (
     stored_type,
 )
 from collage_engine.records.graph import TensorType
-from collage_engine.timing.protocol import NOTHING_DROPPED, ProtocolSettings, time_interleaved
+from collage_engine.timing.protocol import time_interleaved
 from collage_engine.toolchains.registry import format_converter
 
 SMALL, LARGE = 256, 4 << 20
@@ -79,14 +79,14 @@ def time_conversions(request: ConversionRequest) -> dict[str, float]:
         for tensor in arguments:
             tensor.copyfrom(tensor.numpy() * 0)  # pages of its own, and no numbers that are slow
         timed.append(timer_of(module, symbol, *arguments))
-    timings = time_interleaved(timed, NOTHING_DROPPED)
+    timings = time_interleaved(timed, drops=False)
     return {
         conversion_constant(*each): timing.median * 1e6
         for each, timing in zip(request.conversions, timings, strict=True)
     }
 
 
-def time_copies(settings: ProtocolSettings = NOTHING_DROPPED) -> dict[str, float]:
+def time_copies(_: object = None) -> dict[str, float]:
     """Time copies in this process, which loads the CUDA runtime."""
     from collage_engine.lowering.virtual_machine import load_cuda
 
@@ -104,7 +104,7 @@ def time_copies(settings: ProtocolSettings = NOTHING_DROPPED) -> dict[str, float
         warm_s = 0.0
         while warm_s < WARM_S:
             warm_s += timed(LARGE, 1)
-        timings = time_interleaved([partial(timed, SMALL), partial(timed, LARGE)], settings)
+        timings = time_interleaved([partial(timed, SMALL), partial(timed, LARGE)], drops=False)
         small, large = (timing.median * 1e6 for timing in timings)
         per_byte = max(0.0, large - small) / (LARGE - SMALL)
         constants[byte_constant(direction)] = per_byte

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,46 +21,19 @@ TimedCall = Callable[[int], float]
 """Makes this many calls, and returns how many seconds they took."""
 
 
-@dataclass(frozen=True)
-class ProtocolSettings:
-    """When samples are taken and when they are enough.
-
-    The defaults measure some ten small candidates a second.
-    """
-
-    sample_s: float = 0.001
-    """Seconds that a sample lasts at least: a thousand times the clock's own cost."""
-    budget_s: float = 0.06
-    """Seconds for each timed call, and for those that are left as many rounds at most as samples
-    fit in; chosen."""
-    precise: float = TIE_SHARE
-    """A median is precise once its standard error is this share of it."""
-    worse: float = 1.25
-    """One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
-    chosen."""
-
-
+SAMPLE_S = 0.001
+"""Seconds that a sample lasts at least: a thousand times the clock's own cost."""
+BUDGET_S = 0.06
+"""Seconds for each timed call, and for those that are left as many rounds at most as samples fit
+in; chosen: some ten small candidates are measured a second."""
+WORSE = 1.25
+"""One is clearly slower when its 20th percentile lies above the fastest's 80th by this factor;
+chosen."""
 FEWEST_ROUNDS = 3
 """Rounds that are taken however long they last: the fewest whose median is not a mean."""
 COMPARED_FROM = 6
 """Rounds from which on samples are compared: the fewest of which the 20th and the 80th percentile
 leave one out at either end."""
-DEFAULTS = ProtocolSettings()
-NOTHING_DROPPED = ProtocolSettings(worse=math.inf, precise=0.0)
-"""Timing in which nothing is dropped and all time is used: all of the times are needed."""
-
-
-def percentile(values: Sequence[float], percent: float) -> float:
-    """Return a percentile of some values, between order statistics.
-
-    In pure Python, since it is asked between two timed samples: ``numpy.percentile`` takes some 40
-    µs, a twentieth of a sample of one millisecond.
-    """
-    ordered = sorted(values)
-    position = (len(ordered) - 1) * percent / 100
-    low = int(position)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (ordered[high] - ordered[low]) * (position - low)
 
 
 @dataclass
@@ -76,24 +50,20 @@ class Timing:
     calls: int = 1
     dropped: bool = False
 
-    def at(self, percent: float) -> float:
-        """Return a percentile of the samples, in seconds per call."""
-        return percentile(self.samples, percent)
-
     @property
     def median(self) -> float:
         """Return the median of the samples, in seconds per call."""
-        return self.at(50)
+        return statistics.median(self.samples)
 
     @property
     def low(self) -> float:
         """Return the 20th percentile of the samples, in seconds per call."""
-        return self.at(20)
+        return statistics.quantiles(self.samples, n=5, method="inclusive")[0]
 
     @property
     def high(self) -> float:
         """Return the 80th percentile of the samples, in seconds per call."""
-        return self.at(80)
+        return statistics.quantiles(self.samples, n=5, method="inclusive")[-1]
 
     @property
     def standard_error(self) -> float:
@@ -107,8 +77,8 @@ class Timing:
 
 def time_interleaved(
     timed_calls: Sequence[TimedCall],
-    settings: ProtocolSettings = DEFAULTS,
     *,
+    drops: bool = True,
     clock: Callable[[], float] = time.perf_counter,
     about_to_run: Callable[[int], None] = lambda _: None,
     seed: int = 0,
@@ -119,7 +89,8 @@ def time_interleaved(
 
     Args:
         timed_calls: what is timed.
-        settings: when samples are enough.
+        drops: whether the clearly slower are dropped, and the time ends once medians are precise;
+            else all of the times are needed, and all time is used.
         clock: seconds, for the budget.
         about_to_run: is called with the place of a timed call before each of its samples, so that a
             crash has a culprit.
@@ -130,47 +101,41 @@ def time_interleaved(
     """
     if not timed_calls:
         return []
-    rounds = _Rounds(timed_calls, settings, about_to_run)
+    rounds = _Rounds(timed_calls, about_to_run)
     rounds.warm_up()
     order, began = random.Random(seed), clock()  # a first call's own set-up is not the budget's
-    for done in range(1, round(settings.budget_s / settings.sample_s) + 1):
+    for done in range(1, round(BUDGET_S / SAMPLE_S) + 1):
         order.shuffle(rounds.racing)
         rounds.take_samples()
-        rounds.drop_slower(done)
-        if rounds.is_enough(done, clock() - began):
+        if drops and done >= COMPARED_FROM:
+            rounds.drop_slower()
+            if rounds.are_precise():
+                break
+        if done >= FEWEST_ROUNDS and clock() - began >= BUDGET_S * len(timed_calls):
             break
     return rounds.timings
 
 
+@dataclass
 class _Rounds:
-    """The rounds of one group while they are taken.
+    """The rounds of one group while they are taken."""
 
-    Attributes:
-        timings: by place.
-        racing: places that were not dropped.
-    """
+    timed_calls: Sequence[TimedCall]
+    about_to_run: Callable[[int], None]
 
-    def __init__(
-        self,
-        timed_calls: Sequence[TimedCall],
-        settings: ProtocolSettings,
-        about_to_run: Callable[[int], None],
-    ) -> None:
-        self._timed_calls = timed_calls
-        self._settings = settings
-        self._about_to_run = about_to_run
-        self.timings = [Timing() for _ in timed_calls]
-        self.racing = list(range(len(timed_calls)))
+    def __post_init__(self) -> None:
+        self.timings = [Timing() for _ in self.timed_calls]
+        self.racing = list(range(len(self.timed_calls)))
+        """Places of those that were not dropped."""
 
     def warm_up(self) -> None:
         """Call each timed call a few times, and find out how many calls its samples need."""
-        sample_s = self._settings.sample_s
         for index, timing in enumerate(self.timings):
             self._sample(index, 1)
             seconds = self._sample(index, 1)
-            if seconds < sample_s:
+            if seconds < SAMPLE_S:
                 # A single call's overhead is in there: ask again with a quarter of a sample.
-                calls = max(1, min(100, round(sample_s / max(seconds, 1e-9) / 4)))
+                calls = max(1, min(100, round(SAMPLE_S / max(seconds, 1e-9) / 4)))
                 seconds = min(seconds, self._sample(index, calls))
             timing.calls = self._calls_for(seconds)
 
@@ -179,51 +144,33 @@ class _Rounds:
         for index in self.racing:
             timing = self.timings[index]
             seconds = self._sample(index, timing.calls)
-            if timing.calls == 1 and seconds < self._settings.sample_s / 2:
+            if timing.calls == 1 and seconds < SAMPLE_S / 2:
                 # Only its first calls were slow: it set itself up.
                 timing.calls = self._calls_for(seconds)
                 seconds = self._sample(index, timing.calls)
             timing.samples.append(seconds)
 
-    def drop_slower(self, done: int) -> None:
-        """Drop the timed calls that are clearly slower and have enough samples.
-
-        Args:
-            done: How many rounds were taken.
-        """
-        if done < COMPARED_FROM:
-            return
+    def drop_slower(self) -> None:
+        """Drop the timed calls that are clearly slower."""
         best = min((self.timings[index] for index in self.racing), key=lambda each: each.median)
         for index in self.racing:
             timing = self.timings[index]
-            timing.dropped = timing is not best and timing.low > self._settings.worse * best.high
+            timing.dropped = timing is not best and timing.low > WORSE * best.high
         self.racing = [index for index in self.racing if not self.timings[index].dropped]
 
-    def is_enough(self, done: int, elapsed_s: float) -> bool:
-        """Tell whether the samples that were taken are enough.
+    def are_precise(self) -> bool:
+        """Tell whether the medians of all that were not dropped are precise.
 
-        They are when the budget is spent, or when the medians of all that were not dropped are
-        precise.
-
-        Args:
-            done: How many rounds were taken.
-            elapsed_s: Seconds since the first of them began.
+        A median is precise once its standard error is ``TIE_SHARE`` of it.
         """
-        settings = self._settings
-        if done < FEWEST_ROUNDS:
-            return False
-        if elapsed_s >= settings.budget_s * len(self.timings):
-            return True
-        return done >= COMPARED_FROM and all(
-            self.timings[index].standard_error <= settings.precise * self.timings[index].median
-            for index in self.racing
-        )
+        timings = [self.timings[index] for index in self.racing]
+        return all(one.standard_error <= TIE_SHARE * one.median for one in timings)
 
     def _sample(self, index: int, calls: int) -> float:
         """Return the seconds per call of so many calls, after noting who is about to run."""
-        self._about_to_run(index)
-        return self._timed_calls[index](calls) / calls
+        self.about_to_run(index)
+        return self.timed_calls[index](calls) / calls
 
     def _calls_for(self, seconds: float) -> int:
         """Return how many calls of so many seconds last as long as a sample should."""
-        return max(1, math.ceil(self._settings.sample_s / max(seconds, 1e-9)))
+        return max(1, math.ceil(SAMPLE_S / max(seconds, 1e-9)))

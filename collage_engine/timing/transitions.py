@@ -11,10 +11,9 @@ risk is left out, and the others are measured again in a fresh child (``call_aga
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from collage_engine.candidates.catalog import CandidateCatalog, threads_of
 from collage_engine.candidates.open_model import OpenModel
@@ -34,11 +33,10 @@ from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import MEASURING_PROTOCOL
 from collage_engine.store.keys import KeyContext, constant_name
 from collage_engine.store.store import Store
-from collage_engine.support.time_limits import ANSWER_S, WORK_S, Flag, within_budget
+from collage_engine.support.time_limits import ANSWER_S, WORK_S, within_budget
 from collage_engine.timing.chain_bench import TransitionRequest
 from collage_engine.timing.child import measuring_environment
 from collage_engine.timing.conversions import Conversion, ConversionRequest
-from collage_engine.timing.protocol import NOTHING_DROPPED
 from collage_engine.toolchains.registry import format_converter
 from collage_engine.toolchains.sources import source_hash
 
@@ -48,27 +46,6 @@ COPIES = "collage_engine.timing.conversions:time_copies"
 """The functions that children run."""
 
 
-@dataclass
-class _Measured:
-    """What children have told."""
-
-    us: dict[str, float] = field(default_factory=dict)
-    """The constants in microseconds, by name."""
-    left_out: dict[str, str] = field(default_factory=dict)
-    """Toolchain → how it ended, after "it"."""
-    lasting: bool = True
-    """Whether another run would find the same; a toolchain that gave no answer in time may give one
-    there, and one whose children were killed from outside may run."""
-
-    def leave_out(self, fault: WorkerFault) -> bool:
-        """Leave out the toolchain that was at risk in a child that ended; tell whether one was."""
-        if fault.at_risk is None:
-            return False
-        self.left_out[fault.at_risk.who] = fault.how
-        self.lasting &= not (fault.from_outside or isinstance(fault, WorkerTimeout))
-        return True
-
-
 @dataclass(frozen=True, kw_only=True)
 class ConstantsBench:
     """Measures constants of this machine in child processes, each once.
@@ -76,20 +53,17 @@ class ConstantsBench:
     Attributes:
         context: What measurements depend on here.
         store: Where known constants are, and new ones are kept.
+        control: Ends a child, takes sentences about what cannot be measured, and knows the seconds
+            that the run has left.
         env: The children's variables.
-        cancel: Ends a child when it is set.
-        warn: Takes a sentence about what cannot be measured.
         now: Takes a few words on what is measured, where it is not in the store.
-        left_s: Seconds that the run has left.
     """
 
     context: KeyContext
     store: Store
+    control: RunControl
     env: Mapping[str, str] | None = None
-    cancel: Flag | None = None
-    warn: Callable[[str], None] = lambda text: None
     now: Callable[[str], None] = lambda text: None
-    left_s: float = math.inf
 
     def transitions(
         self, instances: Sequence[ToolchainInstance], job: str = TRANSITIONS
@@ -121,15 +95,17 @@ class ConstantsBench:
         if stored is None:
             self.now("transition costs of this machine, once")
             try:
-                times = self._without_culprits(tuple(default.values()), job)
+                times, faults = self._without_culprits(tuple(default.values()), job)
             except WorkerError as error:
                 return self._not_known("transition costs", error)
-            stored = [times.us, times.left_out]
-            if times.lasting:
+            stored = [times, {toolchain: fault.how for toolchain, fault in faults.items()}]
+            # One that gave no answer in time may give one in another run, and one whose children
+            # were killed from outside may run there.
+            if not any(f.from_outside or isinstance(f, WorkerTimeout) for f in faults.values()):
                 self.store.put_constant(name, stored)
         us, left_out = stored
         for toolchain, reason in left_out.items():
-            self.warn(
+            self.control.warn(
                 f"what {toolchain} takes to hand over values is not known: measuring it, it "
                 f"{reason}"
             )
@@ -141,7 +117,7 @@ class ConstantsBench:
         known: dict[str, float] | None = self.store.constant(name)
         if known is None:
             what = "copies between device and host"
-            known = self._measured(what, COPIES, NOTHING_DROPPED)
+            known = self._measured(what, COPIES, None)
             if known:
                 self.store.put_constant(name, known)
         return known
@@ -184,17 +160,19 @@ class ConstantsBench:
         self.now(f"{what}, once")
         try:
             answer: dict[str, float] = call_in_child(
-                job, request, timeout_s=WORK_S, cancel=self.cancel, env=self.env
+                job, request, timeout_s=WORK_S, cancel=self.control.cancelled, env=self.env
             )
         except WorkerError as error:
             return self._not_known(what, error)
         return answer
 
     def _not_known(self, what: str, error: WorkerError) -> dict[str, float]:
-        self.warn(f"{what} could not be measured: {error}; in this run they are not known")
+        self.control.warn(f"{what} could not be measured: {error}; in this run they are not known")
         return {}
 
-    def _without_culprits(self, instances: Sequence[ToolchainInstance], job: str) -> _Measured:
+    def _without_culprits(
+        self, instances: Sequence[ToolchainInstance], job: str
+    ) -> tuple[dict[str, float], dict[str, WorkerFault]]:
         """Measure in a child, and again in another one each time a toolchain ends it.
 
         Of two toolchains that end it in a chain of both, the later one is left out.
@@ -203,24 +181,31 @@ class ConstantsBench:
             instances: One of each toolchain.
             job: The child's work.
 
+        Returns:
+            The constants in microseconds, by name, and how toolchains ended that are left out.
+
         Raises:
             WorkerError: The child ended early while no toolchain was at risk, or the time is over.
             Cancelled: The user stopped it.
         """
-        deadline, culprits = time.monotonic() + WORK_S, _Measured()
-        step_s = within_budget(ANSWER_S, self.left_s)
+        deadline, faults = time.monotonic() + WORK_S, dict[str, WorkerFault]()
+        step_s = within_budget(ANSWER_S, self.control.left_s())
+
+        def leave_out(fault: WorkerFault) -> bool:
+            if fault.at_risk is not None:
+                faults[fault.at_risk.who] = fault
+            return fault.at_risk is not None
 
         def ask() -> dict[str, float]:
-            left = tuple(i for i in instances if i.toolchain not in culprits.left_out)
+            left = tuple(i for i in instances if i.toolchain not in faults)
             if not left:
                 return {}
             request, left_s = TransitionRequest(left, step_s=step_s), deadline - time.monotonic()
-            us: dict[str, float] = child.call(request, max(0.0, left_s), self.cancel)
+            us: dict[str, float] = child.call(request, max(0.0, left_s), self.control.cancelled)
             return us
 
         with Worker(job, env=self.env, name="collage-transitions") as child:
-            culprits.us = call_again(ask, culprits.leave_out)
-        return culprits
+            return call_again(ask, leave_out), faults
 
 
 def transition_constants(
@@ -258,11 +243,9 @@ def transition_constants(
     bench = ConstantsBench(
         context=catalog.keys,
         store=open_model.store,
+        control=control,
         env=measuring_environment(toolchains, threads),
-        cancel=control.cancelled,
-        warn=control.warn,
         now=now,
-        left_s=control.left_s(),
     )
     wanted = wanted_conversions(open_model.model.graph.record, catalog.candidates)
     between_formats = [each for of_one in wanted.values() for each in of_one if HOST not in each]

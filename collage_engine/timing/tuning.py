@@ -12,9 +12,11 @@ must hold the kernels that were measured, also on another machine or with an emp
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -78,10 +80,7 @@ def summary(counts: TuneCounts) -> str:
 
 @dataclass(eq=False)
 class Tuning:
-    """The tuning of one toolchain instance in one run; closing it ends the child.
-
-    Nothing is started before the first request.
-    """
+    """The tuning of one toolchain instance in one run."""
 
     open_model: OpenModel
     catalog: CandidateCatalog
@@ -103,20 +102,16 @@ class Tuning:
         self.toolchain = self.instance.toolchain
         self.counts = TuneCounts()
         self._records = TuningRecords(self.open_model.store, self.catalog.keys, self.toolchain)
-        env = measuring_environment([self.toolchain], threads_of(self.inputs.settings))
-        self._worker = Worker(self.job, env=env, name="collage-tune")
         self._tasks: dict[str, list[TuneTask]] = {}
         """By measurement key of the untuned candidate."""
         self._known: dict[str, TuneRecord] = {}
         """By workload."""
-        self._searched: set[str] = set()
-        """Workloads that were searched in this run."""
+        self._searched: dict[str, int] = {}
+        """How many variants of each workload that this run searched were compared before."""
+        self._added = 0
+        """Candidates that were added."""
         self._ended = 0
         """How often a request ended the child, or had no answer in time."""
-
-    def close(self) -> None:
-        """End the child."""
-        self._worker.close()
 
     def run(self) -> None:
         """Tune until the budget is spent or nothing is left that could change the answer.
@@ -124,6 +119,11 @@ class Tuning:
         Raises:
             Cancelled: The user stopped the run.
         """
+        env = measuring_environment([self.toolchain], threads_of(self.inputs.settings))
+        with Worker(self.job, env=env, name="collage-tune") as self._worker:
+            self._run()
+
+    def _run(self) -> None:
         began, seconds = time.monotonic(), self.budget_s
         reserve = min(BESIDE_S, BESIDE_SHARE * seconds)
         ends = began + max(seconds, min(BESIDE_S, self.inputs.settings.budget_s))
@@ -145,12 +145,14 @@ class Tuning:
             spent = time.monotonic() >= ends - reserve
             if spent or not (listed or taken or added):
                 break
-        improved = sum(bool(r.choice) for r in self._known.values())
-        self.counts = msgspec.structs.replace(
-            self.counts,
+        known, searched = self._known, self._searched
+        self.counts = TuneCounts(
             workloads=len(self._workloads()),
-            improved=improved,
-            from_store=sum(r.complete for w, r in self._known.items() if w not in self._searched),
+            tuned=len(searched),
+            from_store=sum(r.complete for w, r in known.items() if w not in searched),
+            improved=sum(bool(r.choice) for r in known.values()),
+            tried=sum(max(0, _compared(known[w]) - before) for w, before in searched.items()),
+            candidates=self._added,
             seconds=time.monotonic() - began,
         )
 
@@ -212,30 +214,24 @@ class Tuning:
         share = BESIDE_SHARE * seconds if seconds > 0 else BESIDE_S
         deadline = time.monotonic() + min(BESIDE_S, share)
         for number, candidate in enumerate(unknown):
-            key = candidate.key
-            if key in self._tasks:
+            if candidate.key in self._tasks:
                 continue
             if time.monotonic() >= deadline or self._ended >= FAULTS:
                 break
             self.report.progress(number, len(unknown), f"kernels of {candidate.label}")
-            tasks = self._ask_tasks(candidate)
-            self._tasks[key] = tasks or []
-            if tasks is not None:
-                self._records.put_tasks(key, tasks)
+            self._ask_tasks(candidate)
         self._learn(())
         return self._ended < FAULTS
 
-    def _ask_tasks(self, candidate: Candidate) -> list[TuneTask] | None:
-        """Return what a candidate has to tune; None when the child could not say."""
+    def _ask_tasks(self, candidate: Candidate) -> None:
+        """Have the child list what a candidate has to tune: nothing where it cannot say."""
         opened = self.open_model
         request = ListTasks(opened.path, opened.shapes, candidate, opened.model.record.sha256)
+        tasks = self._tasks[candidate.key] = []
         try:
-            tasks: list[TuneTask] = self._worker.call(
-                request, timeout_s=2 * ANSWER_S, cancel=self.control.cancelled
-            )
-            return tasks
-        except ToolchainError:
-            return []
+            with contextlib.suppress(ToolchainError):
+                tasks += self._worker.call(request, 2 * ANSWER_S, self.control.cancelled)
+            self._records.put_tasks(candidate.key, tasks)
         except WorkerError as error:
             self._ended += 1
             given_up = ": none is tuned any more" if self._ended >= FAULTS else ""
@@ -243,7 +239,6 @@ class Tuning:
                 f"the kernels of {self.toolchain} in {candidate.label} could not be listed: "
                 f"{error}{given_up}"
             )
-            return None
 
     # -- one turn ------------------------------------------------------------------------
 
@@ -261,7 +256,7 @@ class Tuning:
             Cancelled: The user stopped the run.
         """
         known = self._known.get(task.workload)
-        self._searched.add(task.workload)
+        self._searched.setdefault(task.workload, _compared(known))
         try:
             self._keep(
                 self._worker.call(
@@ -277,9 +272,6 @@ class Tuning:
             blank = TuneRecord(workload=task.workload, toolchain=self.toolchain)
             record = self._known.get(task.workload, blank)
             self._keep(msgspec.structs.replace(record, complete=True, reason=str(error)))
-        now = self._known.get(task.workload)
-        tried = self.counts.tried + max(0, _compared(now) - _compared(known))
-        self.counts = msgspec.structs.replace(self.counts, tuned=len(self._searched), tried=tried)
 
     def _keep(self, record: TuneRecord) -> None:
         """Keep what is known of a workload, in the store too."""
@@ -298,7 +290,7 @@ class Tuning:
         Returns:
             Whether there were any to add.
         """
-        table = choices_of(self._known)
+        table = {w: dict(r.choice) for w, r in self._known.items() if r.choice}
         if not table:
             return False
         digest = write_table(table)
@@ -327,8 +319,7 @@ class Tuning:
             groups = group_candidates(c for c in new if not costs.known(c.id))
             if groups:
                 costs = costs.with_measured(new, self.measuring.measure_batch(groups, deadline))
-            count = self.counts.candidates + len(new)
-            self.counts = msgspec.structs.replace(self.counts, candidates=count)
+            self._added += len(new)
         self.inputs = inputs.with_candidates(current, costs)
         return bool(new)
 
@@ -345,13 +336,8 @@ class Tuning:
             return None
         text = json.dumps(mine, sort_keys=True, separators=(",", ":"))
         key = hashlib.sha256(f"{plain.key}\0tuned\0{text}".encode()).hexdigest()
-        return msgspec.structs.replace(
-            plain,
-            id=self._tuned_id(plain),
-            instance=instance,
-            key=key,
-            rule="tuned",
-        )
+        name = self._tuned_id(plain)
+        return msgspec.structs.replace(plain, id=name, instance=instance, key=key, rule="tuned")
 
 
 def _compared(record: TuneRecord | None) -> int:
@@ -372,10 +358,8 @@ def put_tables_back(run: Run) -> None:
     Raises:
         ToolchainError: A table is not what its hash says: the session was changed.
     """
-    parts = run.placement.partitions if run.placement is not None else ()
-    for digest in dict.fromkeys(part.tuning for part in parts if part.tuning):
-        table = run.tables.get(digest)
-        if table is not None and write_table(table) != digest:
+    for digest, table in run.tables.items():
+        if write_table(table) != digest:
             raise ToolchainError(
                 f"the tuned kernels {digest} of run {run.id} were changed in the session: "
                 "place the model again"
@@ -395,11 +379,6 @@ def is_plain(instance: ToolchainInstance) -> bool:
 def tuned_instance(instance: ToolchainInstance, table: str) -> ToolchainInstance:
     """Return the instance that lowers with the table of choices of this digest."""
     return msgspec.structs.replace(instance, config=(*instance.config, TUNED), tuning=table)
-
-
-def choices_of(records: Mapping[str, TuneRecord]) -> dict[str, dict[str, Any]]:
-    """Return the tuned choice of each workload of which one is known."""
-    return {w: dict(r.choice) for w, r in records.items() if r.choice}
 
 
 def promising(inputs: SearchInputs, tunable: Collection[str]) -> list[Candidate]:
@@ -444,7 +423,7 @@ def ranked(
     Returns:
         Tasks with the microseconds that each takes in all the places where it stands.
     """
-    scores: dict[str, float] = {}
+    scores = defaultdict[str, float](float)
     by_workload: dict[str, TuneTask] = {}
     for candidate in chosen:
         listed = tasks.get(candidate.key, ())
@@ -453,7 +432,7 @@ def ranked(
             record = records.get(task.workload)
             if whole and not (record is not None and record.complete):
                 by_workload[task.workload] = task
-                us = (costs.cost(candidate.id).us or 0.0) * task.weight / whole
-                scores[task.workload] = scores.get(task.workload, 0.0) + us
+                us = costs.cost(candidate.id).us or 0.0
+                scores[task.workload] += us * task.weight / whole
     order = sorted(scores, key=lambda w: (-scores[w], w))
     return [(by_workload[w], scores[w]) for w in order if scores[w] > 0]

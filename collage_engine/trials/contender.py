@@ -7,19 +7,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
+
+import numpy as np
 
 from collage_engine.lowering.built import BuiltModule
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import BaselineKind, LayerTime, MemorySeen
 from collage_engine.records.precision import is_reduced
-from collage_engine.timing.protocol import percentile
 from collage_engine.toolchains.registry import title_of
 from collage_engine.wording.titles import contender_title
-
-if TYPE_CHECKING:
-    import numpy as np
 
 ContenderKind = Literal["collage"] | BaselineKind
 COLLAGE: Final = "collage"
@@ -100,7 +98,8 @@ def finite(value: float | None) -> float | None:
 
 def spread(values: Sequence[float]) -> tuple[float, float]:
     """Return the 20th and the 80th percentile of values, of which there must be one."""
-    return percentile(values, 20), percentile(values, 80)
+    low, high = np.percentile(values, [20, 80])
+    return float(low), float(high)
 
 
 @dataclass(frozen=True, kw_only=True)

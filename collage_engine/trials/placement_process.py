@@ -40,7 +40,6 @@ from collage_engine.support.time_limits import (
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
-from collage_engine.timing.protocol import percentile
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
@@ -463,7 +462,7 @@ class PlacementProcess:
             self.fail(error, "it was timed")
             return None
         calls: list[float] = [s * 1e6 for s in taken]
-        return [percentile(calls, TAIL)] if settings.tail else calls
+        return [float(np.percentile(calls, TAIL))] if settings.tail else calls
 
     def partition_times(self, runs: int) -> tuple[list[float], float, float]:
         """Profile the placement and attribute its kernels to partitions.

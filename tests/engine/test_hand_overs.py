@@ -10,15 +10,16 @@ import os
 import time
 
 import msgspec
+import pytest
 
 from collage_engine.machine.faults import OWN_RISK
+from collage_engine.machine.run_control import RunControl
 from collage_engine.planning import search_problem
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
-from collage_engine.timing import transitions
+from collage_engine.timing import protocol, transitions
 from collage_engine.timing.chain_bench import ChainBench, TransitionRequest, run_job
-from collage_engine.timing.protocol import ProtocolSettings
 from collage_engine.timing.transitions import ConstantsBench
 from tests.support.measure_real_targets import Picky
 from tests.support.plain_toolchain import PLAIN, register
@@ -57,7 +58,7 @@ def test_all_instances_of_a_toolchain_share_its_constants():
 def test_measured_once_per_machine_versions_and_threads(tmp_path):
     job = f"{__name__}:pretend"
     with Store(tmp_path / "m.db") as store:
-        bench = ConstantsBench(context=context(), store=store)
+        bench = ConstantsBench(context=context(), store=store, control=RunControl())
         first = bench.transitions([A, A2, B], job)
         broken = f"{__name__}:fall_over"
         assert bench.transitions([A, A2, B], broken) == first
@@ -67,8 +68,9 @@ def test_measured_once_per_machine_versions_and_threads(tmp_path):
             (A, context(fingerprint="g")),
             (more, context()),
         ):
-            told: list[str] = []
-            other_bench = ConstantsBench(context=other, store=store, warn=told.append)
+            control = RunControl()
+            told = control.warnings
+            other_bench = ConstantsBench(context=other, store=store, control=control)
             found = other_bench.transitions([instance, B], broken)
             assert found == {} and len(told) == 1
             assert "transition costs could not be measured: SystemExit: 3" in told[0]
@@ -98,10 +100,10 @@ def measured_beside(
     monkeypatch, store, *names: str, job: str = f"{__name__}:misbehave"
 ) -> tuple[dict[str, float], list[str]]:
     monkeypatch.setattr(transitions, "ANSWER_S", 8.0)
-    told: list[str] = []
+    control = RunControl()
     others = [ToolchainInstance(toolchain=name) for name in names]
-    bench = ConstantsBench(context=context(), store=store, warn=told.append)
-    return bench.transitions([A, *others], job), told
+    bench = ConstantsBench(context=context(), store=store, control=control)
+    return bench.transitions([A, *others], job), control.warnings
 
 
 def test_toolchains_that_misbehave_are_named_and_left_out_one_by_one(tmp_path, monkeypatch):
@@ -128,29 +130,33 @@ def test_of_toolchains_that_misbehave_only_together_the_later_one_goes(tmp_path,
 
 
 ORT = ToolchainInstance(toolchain="onnxruntime")
-QUICK = ProtocolSettings(worse=9e9, budget_s=0.003)
 
 
-def test_constants_are_small_and_complete(monkeypatch):
+@pytest.fixture
+def quick(monkeypatch):
+    monkeypatch.setattr(protocol, "BUDGET_S", 0.003)
+
+
+def test_constants_are_small_and_complete(monkeypatch, quick):
     register(monkeypatch)
-    found = run_job(TransitionRequest((ORT, PLAIN), QUICK))
+    found = run_job(TransitionRequest((ORT, PLAIN)))
     names = ("onnxruntime", "plain")
     pairs = {f"pair:{a}:{b}" for a in names for b in names}
     assert set(found) == {"launch", *pairs}
     assert all(0 <= us < 1000 for us in found.values()), found
 
 
-def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch):
+def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch, quick):
     from collage_engine.toolchains import registry
 
     monkeypatch.setitem(registry.TOOLCHAINS, "picky", "tests.support.measure_real_targets:Picky")
     picky = ToolchainInstance(toolchain=Picky.name)
-    found = run_job(TransitionRequest((ORT, picky), QUICK))
+    found = run_job(TransitionRequest((ORT, picky)))
     assert set(found) == {"launch", "pair:onnxruntime:onnxruntime"}
 
 
-def test_chains_compute_what_they_say(monkeypatch):
+def test_chains_compute_what_they_say(monkeypatch, quick):
     register(monkeypatch)
-    bench = ChainBench(TransitionRequest((ORT, PLAIN), QUICK))
+    bench = ChainBench(TransitionRequest((ORT, PLAIN)))
     times = bench.time_chains([("plain", "onnxruntime") * 2, ("onnxruntime",) * 4])
     assert len(times) == 2 and all(us > 0 for us in times.values())

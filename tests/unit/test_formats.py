@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from collage_engine.machine.run_control import RunControl
 from collage_engine.model.formats import (
     channels_last_border,
     image_values,
@@ -124,7 +125,9 @@ def test_costs_of_conversions_do_not_depend_on_which_toolchains_a_run_names(
 
     def found(sources: dict[str, str]) -> dict[str, float]:
         context = KeyContext(tvm_version="t", target="c", fingerprint="f", sources=sources)
-        bench = ConstantsBench(context=context, store=store, now=measured.append)
+        bench = ConstantsBench(
+            context=context, store=store, control=RunControl(), now=measured.append
+        )
         return bench.conversions([WANTED], 1, f"{__name__}:canned")
 
     with Store(tmp_path / "store.db") as store:

@@ -19,7 +19,6 @@ from collage_engine.farm.throughput import (
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ArtifactError, ToolchainError
-from collage_engine.timing.protocol import percentile
 from collage_engine.trials.runner import confirming_settings, trial_settings
 from collage_engine.wording.latencies import deployment_cells, objective_sentences
 from tests.support.runs import run_record
@@ -29,12 +28,6 @@ def test_of_many_divisors_the_extreme_ones_are_tried():
     found = ways(64)
     assert len(found) == MOST_WAYS and found[0] == (64, 1) and found[-1] == (1, 64)
     assert all(streams * threads == 64 for streams, threads in found)
-
-
-def test_the_tail_is_the_slowest_of_a_hundred():
-    assert percentile(range(1, 102), 99) == 100
-    assert percentile(range(1, 11), 99) == pytest.approx(9.91)
-    assert percentile([3.0], 99) == 3.0
 
 
 def test_confirmation_runs_contenders_as_they_are_deployed():

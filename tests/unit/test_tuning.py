@@ -285,10 +285,7 @@ def tune(
         budget_s,
         job=f"{tuning_targets.__name__}:{job.__name__}",
     )
-    try:
-        tuning.run()
-    finally:
-        tuning.close()
+    tuning.run()
     return tuning, tuning.catalog, tuning.inputs.records(), bench, control.warnings
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-
 from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
@@ -39,8 +37,7 @@ def tune_kernels(
         part = control.within(race.clock.to_improve_s)
         tuning = Tuning(open_model, catalog, inputs, measuring, part, report, instance, given_s)
         try:
-            with closing(tuning):
-                tuning.run()
+            tuning.run()
             catalog, inputs, counts = tuning.catalog, tuning.inputs, tuning.counts
         except Cancelled:
             control.cut("tune")
