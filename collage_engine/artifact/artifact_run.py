@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Required, TypedDict
 
-from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import read_manifest
+from collage_engine.loader import run_artifact as loader
 from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.worker import Worker, WorkerError

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.artifact.artifact import LOADERS, ORT_SOURCES, write_manifest
-from collage_engine.artifact.loader.run_artifact import (
+from collage_engine.artifact.manifest import file_entry, read_manifest
+from collage_engine.artifact.own_file import files_beside
+from collage_engine.loader.run_artifact import (
     Value,
     is_session,
     numpy_dtype,
     sha256,
     values_of,
 )
-from collage_engine.artifact.manifest import file_entry, read_manifest
-from collage_engine.artifact.own_file import files_beside
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
 from collage_engine.support.errors import UsageError

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from collage_engine.candidates.input_files import Arrays, read_samples, stated_sizes
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import (
     counts_values,
-    errors,
     is_exact,
     is_quantised,
     relative_bound,
@@ -242,7 +242,7 @@ def stated_errors(samples: Sequence[ModelSample], bounds: Mapping[str, float]) -
     worst: dict[str, float] = {}
     for sample in samples:
         for name, stated in sample.stated.items():
-            error = errors(sample.truth[name], stated)[1]
+            error = error_of(sample.truth[name], stated)[1]
             if not error <= bounds[name]:  # NaN is within no bound
                 worst[name] = max(worst.get(name, error), error)
     return worst

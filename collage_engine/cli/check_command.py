@@ -15,12 +15,12 @@ from xml.etree import ElementTree
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.artifact.manifest import is_artifact, read_manifest
 from collage_engine.artifact.paired_times import compare_artifacts, timed_manifest
 from collage_engine.cli import output
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.progress import ProgressReport
+from collage_engine.loader.run_artifact import sha256
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.device import busy, device

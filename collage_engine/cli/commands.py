@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.loader.run_artifact import sha256
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -25,6 +24,7 @@ from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.drawing.trace import trace_of
+from collage_engine.loader.run_artifact import sha256
 from collage_engine.machine.folders import replace_atomically
 from collage_engine.machine.worker import call_in_child
 from collage_engine.records import protocol as p

@@ -132,7 +132,7 @@ def wrong_by(error: tuple[float, float], bound: float, dtype: str) -> str | None
     """Judge one output; every comparison with true values decides by this.
 
     Args:
-        error: Its largest absolute and relative error, from ``errors``.
+        error: Its largest absolute and relative error, from the loader's ``error_of``.
         bound: What its relative error may be; 0: it must be equal.
         dtype: Its element type.
 
@@ -183,37 +183,3 @@ def share_not_finite(truth: np.ndarray) -> float:
 def compares(truth: np.ndarray) -> bool:
     """Tell whether a comparison with these true values says anything: one of them is finite."""
     return share_not_finite(truth) < 1.0
-
-
-def errors(
-    computed: np.ndarray, truth: np.ndarray, *, loses_nan: bool = False
-) -> tuple[float, float]:
-    """Return the largest absolute and the largest relative error of an output.
-
-    They are ``max|y−r|`` and ``max|y−r| / max|r|``; of whole numbers and booleans, unless they have
-    8 bits and may stand for floats, the second one is the share of values that differ. Both are
-    infinite where the shapes differ, or where ``y`` is not finite and ``r`` is. Places where the
-    truth itself is not finite must agree in kind and do not count further. Where the truth is all
-    zero the absolute error stands for the relative one.
-
-    Args:
-        computed: The computed values ``y``.
-        truth: The true values ``r``.
-        loses_nan: Whether NaN may have become something else, as the toolchain says.
-    """
-    far = float("inf"), float("inf")
-    if computed.shape != truth.shape:
-        return far
-    if truth.dtype.kind == "S":  # texts are right or wrong
-        return (0.0, 0.0) if np.array_equal(computed, truth) else far
-    is_long = truth.dtype.kind in "iuf" and truth.dtype.itemsize == 8
-    y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, truth))
-    finite = np.isfinite(r)
-    same = (y == r) | (np.isnan(r) & (loses_nan | np.isnan(y)))
-    if not same[~finite].all() or not np.isfinite(y[finite]).all():
-        return far
-    worst = float(np.abs(y[finite] - r[finite]).max(initial=0.0))
-    if counts_values(truth.dtype):
-        return worst, float(1.0 - same.mean()) if worst else 0.0
-    scale = float(np.abs(r[finite]).max(initial=0.0))
-    return worst, worst / scale if scale > 0 else worst

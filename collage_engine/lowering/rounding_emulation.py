@@ -26,7 +26,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.lowering.accuracy import errors
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.model.onnx_external import mapped_weights
 from collage_engine.records.graph import Node, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
@@ -148,7 +148,7 @@ class RoundingEmulation:
                 value = rounded if product in chosen else full
                 feeds[_scalar(product, what)] = np.array(value, np.float32)
         outputs = self._session.run(self._outputs, feeds)
-        return [errors(y, r)[1] for y, r in zip(outputs, truth, strict=True)]
+        return [error_of(y, r)[1] for y, r in zip(outputs, truth, strict=True)]
 
     def _switched(self, model: ImportedModel, precision: str) -> ModelProto:
         """Return the cleaned model in which every product's rounding has its two scalar inputs."""

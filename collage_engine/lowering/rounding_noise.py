@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values, errors
+from collage_engine.loader.run_artifact import error_of
+from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.model.onnx_external import MAPPED_FROM_BYTES, data_bytes
 from collage_engine.support.errors import Cancelled
@@ -104,7 +105,7 @@ def rounding_noise(
         unsettled = {n for n, a in inputs_now.items() if not np.array_equal(a, given[n])}
         changed = _changed_weights(model, random, unsettled) if few_bytes else model
         moved = run_onnx(changed, inputs_now)
-        noise = [max(old, errors(y, r)[1]) for old, y, r in zip(noise, moved, truth, strict=True)]
+        noise = [max(old, error_of(y, r)[1]) for old, y, r in zip(noise, moved, truth, strict=True)]
     return noise
 
 

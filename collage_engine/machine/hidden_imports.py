@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-
-@contextlib.contextmanager
-def hidden(package: str) -> Iterator[None]:
-    """Let imports of a package fail within this context, as if it were not installed.
-
-    What was imported of it before is there again afterwards.
-    """
-    before = {
-        name: module
-        for name, module in sys.modules.items()
-        if name == package or name.startswith(f"{package}.")
-    }
-    for name in before:
-        del sys.modules[name]
-    sys.modules[package] = None  # type: ignore[assignment]  # makes its import fail
-    try:
-        yield
-    finally:
-        del sys.modules[package]
-        sys.modules.update(before)
+from collage_engine.loader.run_artifact import hidden
 
 
 def import_tvm_without_torch() -> None:

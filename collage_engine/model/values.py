@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from collage_engine.loader import run_artifact as loader
 from collage_engine.records.graph import TEXT_BYTES
 from collage_engine.support.errors import UnsupportedError, UsageError
 
@@ -28,18 +29,11 @@ def encoded(values: Any) -> np.ndarray:
     Raises:
         UsageError: One is longer than a text can be, or ends with a zero byte.
     """
-    array = np.asarray(values)
-    every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
-    for each in every:
-        if len(each) > TEXT_BYTES:
-            raise UsageError(
-                f"the text {each[:20].decode(errors='replace')!r}… has {len(each)} bytes, and at "
-                f"most {TEXT_BYTES} are supported"
-            )
-        if each.endswith(b"\0"):
-            raise UsageError("a text that ends with a zero byte is not supported")
-    made: np.ndarray = np.array(every, dtype=TEXT_TYPE).reshape(array.shape)
-    return made
+    try:
+        made: np.ndarray = loader.encoded(values)
+        return made
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def decoded(array: np.ndarray) -> np.ndarray:

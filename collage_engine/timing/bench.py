@@ -13,10 +13,10 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.candidates.catalog import may_lose_nan
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import (
     compares,
     counts_values,
-    errors,
     is_exact,
     is_quantised,
     relative_bound,
@@ -186,7 +186,7 @@ def check(
     depths = roundings(function.graph, function.nodes)
     for index, computed, true in zip(function.outputs, outputs, truth, strict=True):
         kind = function.graph.values[index].type
-        error = errors(computed, true, loses_nan=loses_nan)
+        error = error_of(computed, true, loses_nan=loses_nan)
         depth, exact = depths[index], is_exact(kind.dtype)
         steps = 1.0 if depth and is_quantised(function.graph, index) else None
         steps = steps or _step_of(function, index, depth)

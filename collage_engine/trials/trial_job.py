@@ -11,21 +11,21 @@ running are distinguished.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 
-from collage_engine.artifact.loader.run_artifact import (
+from collage_engine.loader.run_artifact import (
     Model,
     Pool,
-    encoded,
+    error_of,
     load_runtime,
     read_npz,
 )
-from collage_engine.lowering.accuracy import errors, wrong_by
+from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.built import run_python_parts
 from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.machine.device import WARM_S
@@ -206,10 +206,10 @@ class TrialJob:
                 request.threads,
             )
             models = self._pool.at_once(lambda model: model)
-            results = self._pool.at_once(lambda model: with_texts(model(sample)))
+            results = self._pool.at_once(lambda model: model(sample))
         else:
             models = [load_model(request, sample)]
-            results = [with_texts(models[0](sample))]
+            results = [models[0](sample)]
         self._model = models[0]
         self._memory.loaded()
         errors = [_errors(request, request.sample, outputs) for outputs in results]
@@ -277,8 +277,8 @@ class TrialJob:
         """Return the outputs of what is open on some inputs."""
         assert self._model is not None
         if self._pool is None:
-            return with_texts(self._model(inputs))
-        return self._pool.with_one(lambda model: with_texts(model(inputs)))
+            return self._model(inputs)
+        return self._pool.with_one(lambda model: model(inputs))
 
     def _compare_again(self, kept: list[Any]) -> None:
         """Compare outputs after a round with what they have to be.
@@ -300,14 +300,14 @@ class TrialJob:
             expected = [truth[name] for name, _ in request.outputs]
             assert self._model is not None
             on_host = self._threads > 0
-            results = with_texts(kept[0] if on_host else self._model.arrays(kept[0]))
+            results = kept[0] if on_host else self._model.arrays(kept[0])
         elif self._other is not None:
             inputs, expected = self._other
             results = self._on(inputs)
         else:
             return
         for (name, dtype), computed, right in zip(request.outputs, results, expected, strict=True):
-            error = errors(computed, right, loses_nan=request.loses_nan)
+            error = error_of(computed, right, loses_nan=request.loses_nan)
             wrong = wrong_by(error, request.bounds[name], dtype)
             if wrong is not None:
                 raise ToolchainError(
@@ -347,11 +347,6 @@ class TrialJob:
             call_us=call_us,
             inside=tuple(filter(None, (str(answer()) for answer in answers))),
         )
-
-
-def with_texts(outputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return outputs with texts as true values hold them, instead of as Python strings."""
-    return [encoded(array) if array.dtype.kind == "U" else array for array in outputs]
 
 
 def turned(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -410,7 +405,7 @@ def _errors(
     """
     truth = _values(folder, "outputs", request.outputs)
     return {
-        name: errors(computed, truth[name], loses_nan=request.loses_nan)
+        name: error_of(computed, truth[name], loses_nan=request.loses_nan)
         for (name, _), computed in zip(request.outputs, results, strict=True)
     }
 

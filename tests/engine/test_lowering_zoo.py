@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from collage_engine.lowering.accuracy import errors
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
@@ -67,7 +67,7 @@ def test_mixed_covers_compute_the_models_numbers(name, tools, pieces, seed):
     result = vm["main"](*[from_numpy(inputs[n], kind) for n, kind in model.inputs])
     tensors = [result] if len(model.outputs) == 1 else list(result)
     found = [
-        errors(to_numpy(tensor, kind), truth[n])[1]
+        error_of(to_numpy(tensor, kind), truth[n])[1]
         for tensor, (n, kind) in zip(tensors, model.outputs, strict=True)
     ]
     # A step of 8 bits here or there, where a sum in another order flips a rounding.
@@ -85,7 +85,7 @@ def test_every_value_of_the_graph_is_recorded_and_right(name, tmp_path):
     named = [i for i in graph.operators if graph.values[i].onnx_value is not None]
     assert named and all(index in values for index in named)
     found = [
-        errors(values.value(index), truth[output])[1]
+        error_of(values.value(index), truth[output])[1]
         for (output, _), index in zip(model.outputs, graph.record.outputs, strict=True)
         if not graph.values[index].constant
     ]

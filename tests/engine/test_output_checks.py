@@ -15,7 +15,6 @@ import pytest
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
-from collage_engine.artifact.loader.run_artifact import error_of
 from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.candidates.inputs import (
     model_samples,
@@ -24,8 +23,9 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering import reference
-from collage_engine.lowering.accuracy import MOST_UNSETTLED, errors, wrong_by
+from collage_engine.lowering.accuracy import MOST_UNSETTLED, wrong_by
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.extract import function_of
@@ -131,7 +131,7 @@ def test_the_judgement_of_one_output(
     truth, computed = np.array(true, dtype), np.array(came, dtype)
     name = "string" if dtype.startswith("S") else dtype
     bound = 1e-4 if name.startswith("float") else 0.0
-    said = wrong_by(errors(computed, truth), bound, name)
+    said = wrong_by(error_of(computed, truth), bound, name)
     assert (said is None) if wrong is None else (said or "").startswith(wrong)
 
 
@@ -193,9 +193,9 @@ def test_a_large_map_may_differ_where_the_reference_hangs_on_the_last_bit(
     truth = original_outputs(model, model.random_inputs(0))["map"]
     computed = truth.copy()
     computed.reshape(-1)[: int(allowed * truth.size)] += 9
-    assert wrong_by(errors(computed, truth), allowed, "int64") is None
+    assert wrong_by(error_of(computed, truth), allowed, "int64") is None
     computed.reshape(-1)[: int(allowed * truth.size) + 1] = -1
-    assert "of the values differ" in (wrong_by(errors(computed, truth), allowed, "int64") or "")
+    assert "of the values differ" in (wrong_by(error_of(computed, truth), allowed, "int64") or "")
 
 
 # -- samples that check something ------------------------------------------------------
@@ -259,10 +259,9 @@ def test_a_toolchain_that_says_so_may_lose_nan(imported: Importing) -> None:
     truth = np.array([np.nan, 1.0, np.inf], np.float32)
     for computed, right in (([2, 1, np.inf], True), ([2, 3, np.inf], False), ([2, 1, 0], False)):
         array = np.array(computed, np.float32)
-        for judge in (errors, error_of):
-            error = judge(array, truth, loses_nan=True)
-            assert (wrong_by(error, 1e-4, "float32") is None) == right
-            assert wrong_by(judge(array, truth), 1e-4, "float32") is not None
+        error = error_of(array, truth, loses_nan=True)
+        assert (wrong_by(error, 1e-4, "float32") is None) == right
+        assert wrong_by(error_of(array, truth), 1e-4, "float32") is not None
     model = imported("(float[1,3] x) => (float[1,3] y) { y = Relu(x) }")
     function = function_of(model, ToolchainInstance(toolchain="onednn"), [0], "relu")
     found = check(function, [np.zeros((1, 3))], [np.full((1, 3), np.nan)], loses_nan=True)

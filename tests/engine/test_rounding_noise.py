@@ -11,7 +11,8 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from collage_engine.candidates.inputs import run_tolerance
-from collage_engine.lowering.accuracy import NOISE_FACTOR, errors
+from collage_engine.loader.run_artifact import error_of
+from collage_engine.lowering.accuracy import NOISE_FACTOR
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
@@ -92,8 +93,8 @@ def test_the_default_tolerance_refuses_what_only_sums_in_another_order() -> None
     truth = truth[:, order]
     found = rounding_noise(model, inputs, DEFAULT)
     assert found is not None
-    assert errors(same_boxes, boxes)[1] < 1e-5
-    assert DEFAULT < errors(moved, truth)[1] <= widened(DEFAULT, found[1])
+    assert error_of(same_boxes, boxes)[1] < 1e-5
+    assert DEFAULT < error_of(moved, truth)[1] <= widened(DEFAULT, found[1])
 
 
 def test_steps_of_a_quantised_model_flip() -> None:

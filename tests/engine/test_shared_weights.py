@@ -14,8 +14,8 @@ from onnx import ModelProto
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.artifact.custom_op import embed
-from collage_engine.artifact.loader import run_artifact as loader
 from collage_engine.artifact.manifest import read_manifest
+from collage_engine.loader import run_artifact as loader
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.emit import LoweredParts

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from collage_engine.lowering.accuracy import errors
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
@@ -57,7 +57,7 @@ def test_operator(
         names = [name for name, _ in model.inputs]
         given = [values[names[model.graph.record.inputs.index(i)]] for i in function.inputs]
         (result,) = compiled.run(given)
-        absolute, relative = errors(np.asarray(result, np.float64), case.truth(dtype))
+        absolute, relative = error_of(np.asarray(result, np.float64), case.truth(dtype))
         timer = compiled.timer(given)
         samples = sorted(timer(CALLS) / CALLS * 1e6 for _ in range(SAMPLES))
         record_property("us", round(samples[SAMPLES // 2], 2))

@@ -15,7 +15,8 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from tvm import relax, runtime
 
-from collage_engine.lowering.accuracy import errors, tolerance
+from collage_engine.loader.run_artifact import error_of
+from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
@@ -156,7 +157,7 @@ def _is_right(case: Any, inputs: dict[str, Any], wanted: Sequence[Any]) -> bool:
     def error_to(found: Sequence[Any], truth: Sequence[Any]) -> float:
         """Returns the largest relative error of the outputs, as a share of what is allowed."""
         return max(
-            errors(np.asarray(a), np.asarray(b))[1] / tolerance(kind.dtype)
+            error_of(np.asarray(a), np.asarray(b))[1] / tolerance(kind.dtype)
             for a, b, (_, kind) in zip(found, truth, model.outputs, strict=True)
         )
 

@@ -10,9 +10,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collage_engine.artifact.loader.run_artifact import read_npz
+from collage_engine.loader.run_artifact import error_of, read_npz
 from collage_engine.lowering.accuracy import (
-    errors,
     most_steps,
     relative_bound,
     roundings,
@@ -40,7 +39,7 @@ INFINITE = (float("inf"), float("inf"))
     ],
 )
 def test_errors_of_values_that_are_not_finite_empty_or_no_floats(found, truth, expected):
-    assert errors(np.array(found), np.array(truth)) == expected
+    assert error_of(np.array(found), np.array(truth)) == expected
 
 
 def test_roundings_are_counted_along_the_longest_path() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.candidates.catalog import source_of
-from collage_engine.lowering.accuracy import errors
+from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
@@ -152,7 +152,7 @@ class Subject:
     def compare(self, case: Case, function: Function, outputs: Sequence[np.ndarray]) -> None:
         """Demands that outputs are the true ones, within the tolerance."""
         pairs = zip(outputs, case.truth.outputs_of(function), strict=True)
-        error = max(errors(output, wanted)[1] for output, wanted in pairs)
+        error = max(error_of(output, wanted)[1] for output, wanted in pairs)
         demand(
             error <= TOLERANCE,
             f"{described(case, function)}: the outputs are wrong by {error:.2g} of their largest "

@@ -327,11 +327,13 @@ def encoded(values: Any) -> Any:
     array = np.asarray(values)
     every = [v if isinstance(v, bytes) else str(v).encode() for v in array.ravel().tolist()]
     for each in every:
-        if len(each) > TEXT_BYTES or each.endswith(b"\0"):
+        if len(each) > TEXT_BYTES:
             raise ValueError(
-                f"the text {each[:20]!r} has {len(each)} bytes or ends with a zero byte; at most "
-                f"{TEXT_BYTES} bytes are supported"
+                f"the text {each[:20].decode(errors='replace')!r}… has {len(each)} bytes, and at "
+                f"most {TEXT_BYTES} are supported"
             )
+        if each.endswith(b"\0"):
+            raise ValueError("a text that ends with a zero byte is not supported")
     return np.array(every, dtype=f"S{TEXT_BYTES}").reshape(array.shape)
 
 
@@ -1014,18 +1016,27 @@ def read_sample(folder: str | Path, manifest: dict[str, Any]) -> tuple[dict[str,
 
 
 def error_of(computed: Any, true: Any, loses_nan: bool = False) -> tuple[float, float]:
-    """Return max|y-r| and max|y-r| / max|r|; of whole numbers the share of those that differ.
+    """Return the largest absolute and the largest relative error of an output.
 
-    With ``loses_nan`` anything may stand where NaN is right.
+    They are ``max|y−r|`` and ``max|y−r| / max|r|``; of whole numbers and booleans, unless they have
+    8 bits and may stand for floats, the second one is the share of values that differ. Both are
+    infinite where the shapes differ, or where ``y`` is not finite and ``r`` is. Places where the
+    truth itself is not finite must agree in kind and do not count further. Where the truth is all
+    zero the absolute error stands for the relative one.
+
+    Args:
+        computed: The computed values ``y``.
+        true: The true values ``r``.
+        loses_nan: Whether NaN may have become something else, as the toolchain says.
     """
     import numpy as np
 
     far = float("inf"), float("inf")
     if computed.shape != true.shape:
         return far
-    if true.dtype.kind in "SU":
+    if true.dtype.kind in "SU":  # texts are right or wrong
         return (0.0, 0.0) if np.array_equal(encoded(computed), encoded(true)) else far
-    is_long = true.dtype.kind in "iu" and true.dtype.itemsize == 8  # too long for float64
+    is_long = true.dtype.kind in "iuf" and true.dtype.itemsize == 8
     y, r = (each.astype(np.longdouble if is_long else np.float64) for each in (computed, true))
     finite = np.isfinite(r)
     same = (y == r) | (np.isnan(r) & (loses_nan | np.isnan(y)))
