@@ -634,10 +634,7 @@ class Session:
         from collage_engine.artifact.custom_op import embed
 
         model, folder = _path(model), _path(out)
-        try:
-            check_writable(model)
-        except OSError as error:
-            raise UsageError(f"cannot write {model}: {error.strerror}") from error
+        check_writable(model)
         if others is None:
             self.export(folder, run)
         else:

@@ -42,7 +42,7 @@ def check(options: argparse.Namespace) -> int:
     """Compare a model with a baseline; returns the exit status."""
     try:
         for path in filter(None, (options.junit, options.markdown)):
-            _check_writable(path)
+            check_writable(path)
         gate = _gate(options)
     except Cancelled:
         raise
@@ -57,14 +57,6 @@ def check(options: argparse.Namespace) -> int:
     else:
         say(markdown(gate))
     return int(gate.outcome == "failed")
-
-
-def _check_writable(path: str) -> None:
-    """Find out before any work whether a file can be written; UsageError: it cannot."""
-    try:
-        check_writable(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _gate(options: argparse.Namespace) -> Gate:

@@ -48,15 +48,6 @@ class Cost(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.state == "measured"
 
     @property
-    def fault(self) -> str | None:
-        """Return why a cost out of a file cannot be used; None: it can."""
-        if self.state == "invalid" and not self.reason:
-            return "it is invalid without a reason"
-        if self.state == "measured" and self.us is None:
-            return "it is measured without a time"
-        return None
-
-    @property
     def us(self) -> float | None:
         """Return the time that a search uses: within the model where known, else isolated."""
         return self.median_us if self.in_model_us is None else self.in_model_us

@@ -16,7 +16,6 @@ import contextlib
 import dataclasses
 import hashlib
 import sqlite3
-import stat
 import time
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -27,7 +26,13 @@ from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import SESSION_FORMAT
 from collage_engine.store.document import Document, PlacedShape
 from collage_engine.support.errors import InvalidValue, SessionError, UsageError
-from collage_engine.support.files import LARGEST_TABLE, atomic_file, check_writable, locked
+from collage_engine.support.files import (
+    LARGEST_TABLE,
+    check_writable,
+    locked,
+    read_file,
+    write_atomically,
+)
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
 
@@ -66,18 +71,15 @@ def save_session(
                 stack.enter_context(locked(path.resolve().parent))
                 if path.exists() and path.stat().st_size:
                     document = merged(document, load_session(path), seen)
-            with atomic_file(path) as new:
-                _write(document, str(new))
+            write_atomically(path, _content(document))
     except (OSError, ValueError, sqlite3.Error) as error:  # ValueError: no name of a file
         raise SessionError(f"cannot write the session {path}: {error}") from error
     return document
 
 
-def _write(document: Document, path: str) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as connection:
-        # The file is new and unnamed until the rename: no journal is needed to protect it.
-        connection.execute("pragma journal_mode = off")
-        connection.execute("pragma synchronous = off")
+def _content(document: Document) -> bytes:
+    """Return the bytes of a session's file."""
+    with contextlib.closing(sqlite3.connect(":memory:")) as connection:
         connection.executescript(f"{TABLE}; pragma user_version = {SESSION_FORMAT};")
         for position, (choice, held) in enumerate(document.placed_shapes):
             content = msgspec.json.encode(dataclasses.replace(held, shapes=[]))
@@ -86,6 +88,7 @@ def _write(document: Document, path: str) -> None:
             row = (position, shape, held is document, content.decode(), digest)
             connection.execute("insert into documents values (?, ?, ?, ?, ?)", row)
         connection.commit()
+        return connection.serialize()
 
 
 def load_session(path: str | Path) -> Document:
@@ -96,19 +99,14 @@ def load_session(path: str | Path) -> Document:
     """
     path = Path(path)
     try:
-        status = path.stat()
-    except (OSError, ValueError):  # a name that no file can have
+        content = read_file(path, LARGEST_TABLE)
+    except (FileNotFoundError, ValueError):  # ValueError: a name that no file can have
         raise SessionError(f"there is no session file {path}") from None
-    if not stat.S_ISREG(status.st_mode):
-        raise SessionError(f"there is no session file {path}: what is there is no regular file")
-    if status.st_size > LARGEST_TABLE:
-        raise SessionError(f"{path} is larger than {LARGEST_TABLE >> 20} MiB: it is no session")
-    # It is written whole and in no log, so that it can be read where nothing can be written.
-    uri = path.resolve().as_uri() + "?mode=ro&immutable=1"
+    except OSError as error:
+        raise SessionError(f"there is no session file {path}: {error.strerror}") from error
     try:
-        with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LARGEST_TABLE)
-            connection.execute("pragma trusted_schema = off")
+        with contextlib.closing(sqlite3.connect(":memory:")) as connection:
+            connection.deserialize(content)
             end = time.monotonic() + ANSWER_S
             connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
             return _read(connection)
@@ -192,15 +190,10 @@ def earlier_session(path: str | Path) -> Document | None:
     Raises:
         UsageError: Writing there would lose what is no session of this version.
     """
+    check_writable(path)
     target = Path(path)
-    try:
-        if target.is_dir():
-            raise UsageError(f"the session {path} is a folder")
-        check_writable(target)
-        if not target.exists() or not target.stat().st_size:
-            return None
-    except OSError as error:
-        raise UsageError(f"the session {path} cannot be written: {error.strerror}") from error
+    if not target.exists() or not target.stat().st_size:
+        return None
     try:
         return load_session(target)
     except SessionError as error:

@@ -15,6 +15,7 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -28,7 +29,7 @@ from collage_engine.records.event import SHOWN
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 from collage_engine.records.versions import STORE_EXPORT, STORE_SCHEMA
 from collage_engine.store.keys import KeyContext, constant_name
-from collage_engine.support.errors import MeasureError, displayable
+from collage_engine.support.errors import InvalidValue, MeasureError, displayable
 from collage_engine.support.files import LARGEST_TABLE, atomic_file, locked, read_file
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
@@ -54,6 +55,17 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Hash of the model it was measured in."""
     one_model: bool = False
     """True: it holds for that model's values only (wrong numbers), whatever the key says."""
+
+    def __post_init__(self) -> None:
+        """Raise ``InvalidValue`` where it says nothing of a cost."""
+        if not self.key:
+            raise InvalidValue("it has no key")
+        if self.cost.state == "unknown":
+            raise InvalidValue("its cost is not known")
+        if self.cost.state == "invalid" and not self.cost.reason:
+            raise InvalidValue("it is invalid without a reason")
+        if self.cost.usable and self.cost.us is None:
+            raise InvalidValue("it is measured without a time")
 
 
 class StoreInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -93,11 +105,10 @@ ADVICE = "check its permissions, or choose another folder with COLLAGE_CACHE_DIR
 class Store:
     """Costs by key, and named constants of this machine. Safe to use from several threads.
 
-    Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is
-    no store, or is of another version, or when the disk is full. Where there is no file, nothing
-    is known. Where the file or its folder cannot be written, a copy in memory is used instead:
-    ``notice`` says so, what is put lasts as long as this object, and ``import_`` and ``clear``
-    refuse to work.
+    Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is no
+    store, or is of another version, or when the disk is full. Where the file or its folder cannot
+    be written, a copy in memory is used instead: ``notice`` says so, what is put lasts as long as
+    this object, and ``import_`` and ``clear`` refuse to work.
 
     Args:
         path: The file; by default the one in the user's cache folder.
@@ -116,10 +127,6 @@ class Store:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def get(self, key: str, model: str = "") -> Cost | None:
-        """Return the stored cost of one key; see ``get_many``."""
-        return self.get_many([key], model).get(key)
-
     def get_many(self, keys: Iterable[str], model: str = "") -> dict[str, Cost]:
         """Return the stored costs among these keys, marked ``from_store``.
 
@@ -130,18 +137,17 @@ class Store:
         row_keys = list(dict.fromkeys(keys))
         row_keys += [f"{key}@{model}" for key in row_keys if model]
         costs: dict[str, Cost] = {}
-        for key, text in sorted(self._values("measurements", row_keys).items()):
-            stored = _usable(key, text)
-            if stored is not None:  # In this order a model's own row replaces the common.
+        with self._in_words():
+            for _, text in sorted(self._values("measurements", row_keys).items()):
+                stored = decode(text, Measurement)  # a model's own row comes after the common one
                 costs[stored.key] = msgspec.structs.replace(stored.cost, from_store=True)
         return costs
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield everything that was measured, by key."""
-        for key, text in self._select("select key, value from measurements order by key"):
-            stored = _usable(key, text)
-            if stored is not None:
-                yield stored
+        with self._in_words():
+            for (text,) in self._select("select value from measurements order by key"):
+                yield decode(text, Measurement)
 
     def constants(self, names: Iterable[str]) -> dict[str, str]:
         """Return what is kept under these names (``put_constant``), as JSON text."""
@@ -154,34 +160,25 @@ class Store:
 
     def info(self) -> StoreInfo:
         """Return what the store holds, in numbers."""
-        with self._reading() as database:
-            if database is None:
-                return StoreInfo(path=str(self.path), exists=False)
-
-            def count(field: str) -> dict[str, int]:
-                query = (
-                    f"select coalesce(json_extract(value, '{field}'), ''), count(*)"
-                    " from measurements group by 1 order by 2 desc"
-                )
-                return dict(database.execute(query).fetchall())
-
-            moment = "json_extract(value, '$.cost.measured_at')"
-            oldest, newest = database.execute(
-                f"select min({moment}), max({moment}) from measurements"
-            ).fetchone()
-            return StoreInfo(
-                path=str(self.path),
-                exists=True,
-                bytes=sum(p.stat().st_size for p in self._files() if p.exists()),
-                measurements=database["measurements"].count,
-                invalid=count("$.cost.state").get("invalid", 0),
-                constants=database["constants"].count_where(f"key not like '{TUNED}%'"),
-                toolchains=count("$.instance.toolchain"),
-                devices=count("$.device"),
-                oldest=oldest,
-                newest=newest,
-                writable=self.notice is None,
-            )
+        if not self.path.exists():
+            return StoreInfo(path=str(self.path), exists=False)
+        held = list(self.measurements())
+        toolchains = Counter(m.instance.toolchain if m.instance else "" for m in held)
+        moments = [_moment(m.cost) for m in held]
+        query = f"select count(*) from constants where key not like '{TUNED}%'"
+        return StoreInfo(
+            path=str(self.path),
+            exists=True,
+            bytes=sum(p.stat().st_size for p in self._files() if p.exists()),
+            measurements=len(held),
+            invalid=sum(m.cost.state == "invalid" for m in held),
+            constants=self._select(query)[0][0],
+            toolchains=dict(toolchains.most_common()),
+            devices=dict(Counter(m.device for m in held).most_common()),
+            oldest=min(moments, default=None),
+            newest=max(moments, default=None),
+            writable=self.notice is None,
+        )
 
     def export(self, path: str | Path, since: str = "") -> int:
         """Write measurements as JSON lines; constants stay, since they are this machine's own.
@@ -234,17 +231,17 @@ class Store:
         return copy_in_memory(self.path)
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[Database | None]:
-        """Return the open database; None where there is no file yet."""
+    def _opened(self) -> Iterator[Database]:
+        """Return the open database, made if there is none yet."""
         with self._lock, self._in_words():
-            if self._database is None and self.path.exists():
+            if self._database is None:
                 self._database = self._open()
             yield self._database
 
     def _select(self, query: str, *parameters: str) -> list[tuple[Any, ...]]:
-        """Return the rows of a query; none where there is no file yet."""
-        with self._reading() as database:
-            return [] if database is None else database.execute(query, parameters).fetchall()
+        """Return the rows of a query."""
+        with self._opened() as database:
+            return database.execute(query, parameters).fetchall()
 
     def _values(self, table: str, keys: Iterable[str]) -> dict[str, str]:
         """Return the values of those of these keys that a table has."""
@@ -269,7 +266,7 @@ class Store:
 
     def check(self) -> str | None:
         """Open the store; what the user should know of it (``notice``), None if nothing."""
-        with self._writing():
+        with self._opened():
             return self.notice
 
     def put(self, measurement: Measurement) -> None:
@@ -287,7 +284,7 @@ class Store:
     def _upsert(self, table: str, values: Mapping[str, Any]) -> None:
         """Write values as JSON, which replace those of the same key, in one transaction."""
         rows = [{"key": k, "value": msgspec.json.encode(v).decode()} for k, v in values.items()]
-        with self._writing() as database, database.conn:
+        with self._opened() as database, database.conn:
             database.table(table).upsert_all(rows, pk="key")
 
     def clear(self) -> int:
@@ -305,7 +302,7 @@ class Store:
                 return 0
             self._must_be_writable()
             # Emptied, not deleted: another engine may have it open and would write to nowhere.
-            with self._writing() as database:
+            with self._opened() as database:
                 with database.conn:
                     for table in ("measurements", "constants"):
                         database.execute(f"delete from {table}")
@@ -329,27 +326,6 @@ class Store:
     def _must_be_writable(self) -> None:
         if not can_be_written(self.path):
             raise MeasureError(f"the measurement store {self.path} cannot be written; {ADVICE}")
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[Database]:
-        """Return the open database, made if there is none yet."""
-        with self._lock, self._in_words():
-            if self._database is None:
-                self._database = self._open()
-            yield self._database
-
-
-def _usable(key: str, text: str) -> Measurement | None:
-    """Return a stored measurement; None where it cannot be one: it is measured again then."""
-    try:
-        measurement = decode(text, Measurement)
-        wrong = measurement.cost.fault
-    except msgspec.ValidationError as error:
-        wrong = str(error)
-    if wrong is None:
-        return measurement
-    _LOG.warning("the stored cost %s is not used: %s", key, wrong)
-    return None
 
 
 def _moment(cost: Cost) -> str:
@@ -391,22 +367,9 @@ def read_export(source: Path) -> Iterator[Measurement]:
         )
     for number, line in enumerate(lines, start=2):
         try:
-            measurement = decode(line, Measurement)
+            yield decode(line, Measurement)
         except msgspec.MsgspecError as error:
             raise MeasureError(f"{source}, line {number}: {error}") from None
-        wrong = _fault(measurement)
-        if wrong:
-            raise MeasureError(f"{source}, line {number}: {wrong}")
-        yield measurement
-
-
-def _fault(measurement: Measurement) -> str | None:
-    """Return why a measurement cannot be taken; None: it can."""
-    if not measurement.key:
-        return "it has no key"
-    if measurement.cost.state == "unknown":
-        return "its cost is not known"
-    return measurement.cost.fault
 
 
 class TuningRecords:
@@ -494,7 +457,7 @@ def open_database(path: Path) -> Database:
             has_tables = connection.execute("select 1 from sqlite_master").fetchone() is not None
             if not has_tables and not _version_of(connection):
                 connection.execute("pragma journal_mode = wal")
-                _make_tables(connection)
+                _make_tables(connection)  # a transaction that fails ends with the connection
         # NORMAL: a killed process loses nothing; only a power cut may lose the last ones.
         connection.execute("pragma synchronous = normal")
         _check(connection, path)
@@ -543,19 +506,9 @@ def _version_of(connection: sqlite3.Connection) -> int:
 
 
 def _make_tables(connection: sqlite3.Connection) -> None:
-    """Fill an empty database with the tables of a store, in one transaction.
-
-    Raises:
-        sqlite3.Error: It cannot be written; the file is empty still.
-    """
-    try:
-        connection.executescript(
-            f"begin immediate; {TABLES} pragma user_version = {STORE_SCHEMA}; commit;"
-        )
-    except BaseException:
-        if connection.in_transaction:  # a full disk has ended it
-            connection.rollback()
-        raise
+    """Fill an empty database with the tables of a store, in one transaction."""
+    script = f"begin immediate; {TABLES} pragma user_version = {STORE_SCHEMA}; commit;"
+    connection.executescript(script)
 
 
 def _check(connection: sqlite3.Connection, path: Path) -> None:

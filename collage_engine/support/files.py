@@ -92,18 +92,21 @@ def check_writable(path: str | Path) -> None:
     """Find out before any work whether ``atomic_file`` could write to ``path``.
 
     Raises:
-        OSError: It could not; the error names the path.
+        UsageError: It could not; the sentence names the path.
     """
-    target = _target(path)
-    folder = target.parent
-    if not folder.is_dir():
-        named = folder if Path(path).parent.is_dir() else Path(path).parent
-        raise FileNotFoundError(errno.ENOENT, f"there is no folder {named}", str(path))
-    why = why_not_writable(folder)
-    if why is not None:
-        raise PermissionError(errno.EACCES, f"{why} in the folder {folder}", str(path))
-    if len(os.fsencode(target.name)) + _UNFINISHED_BYTES > os.pathconf(folder, "PC_NAME_MAX"):
-        raise OSError(errno.ENAMETOOLONG, "its name is too long", str(path))
+    try:
+        target = _target(path)
+        folder = target.parent
+        if not folder.is_dir():
+            named = folder if Path(path).parent.is_dir() else Path(path).parent
+            raise OSError(errno.ENOENT, f"there is no folder {named}")
+        why = why_not_writable(folder)
+        if why is not None:
+            raise OSError(errno.EACCES, f"{why} in the folder {folder}")
+        if len(os.fsencode(target.name)) + _UNFINISHED_BYTES > os.pathconf(folder, "PC_NAME_MAX"):
+            raise OSError(errno.ENAMETOOLONG, "its name is too long")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}") from error
 
 
 def why_not_writable(folder: Path) -> str | None:

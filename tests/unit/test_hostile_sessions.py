@@ -46,7 +46,7 @@ def test_a_file_that_is_too_large_is_refused(session, monkeypatch):
 
 def test_a_named_pipe_is_no_session(tmp_path):
     os.mkfifo(tmp_path / "a.collage")
-    with pytest.raises(SessionError, match="no regular file"):
+    with pytest.raises(SessionError, match="not a regular file"):
         load_session(tmp_path / "a.collage")
 
 

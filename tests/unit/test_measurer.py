@@ -20,6 +20,7 @@ from collage_engine.timing.measurer import (
     Measurer,
     group_candidates,
 )
+from tests.unit.test_store import kept
 
 
 def candidate(name: str, *nodes: int, key: str = "", **config: str) -> CandidateRecord:
@@ -176,7 +177,7 @@ def test_a_toolchain_that_crashes_twice_is_out_of_the_run(bed):
     reason = found.costs[bad[2].key].reason
     assert "bad is out of this run" in reason and "killed by SIGABRT" in reason
     assert found.costs[candidate("good", 3).key].usable
-    assert bed.store.get(bad[1].key).state == "invalid" and bed.store.get(bad[2].key) is None
+    assert kept(bed.store, bad[1].key).state == "invalid" and kept(bed.store, bad[2].key) is None
     assert bed.measurer.faults.left_out.keys() == {"bad"}
 
 
@@ -216,7 +217,7 @@ def test_a_candidate_that_hangs_leaves_half_of_a_short_time_to_others(bed, monke
     assert time.monotonic() - began < 40, "it sleeps for a minute"
     assert "gave no answer within" in found.costs[slow.key].reason
     assert found.costs[good.key].usable
-    assert bed.store.get(slow.key) is None, "it is not known what a longer wait would say"
+    assert kept(bed.store, slow.key) is None, "it is not known what a longer wait would say"
 
 
 def test_a_child_that_dies_while_it_opens_the_model_is_started_again(make_bed):
@@ -236,7 +237,7 @@ def test_a_child_that_stands_still_while_it_opens_the_model_is_waited_for_no_lon
     assert found.costs == {} and found.skipped == 1 and not found.stopped
     (told,) = [event for event in bed.events if isinstance(event, Log)]
     assert told.level == "info" and "did not open the model within 1 s" in told.text
-    assert bed.store.get(one.key) is None
+    assert kept(bed.store, one.key) is None
 
 
 def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
@@ -247,7 +248,7 @@ def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
     def when_one_is_there() -> None:
         store = Store(bed.store.path)
         until = time.monotonic() + 60
-        while store.get(good.key) is None and time.monotonic() < until:
+        while kept(store, good.key) is None and time.monotonic() < until:
             time.sleep(0.05)
         cancelled.append(time.monotonic())
         cancel.set()
@@ -260,7 +261,7 @@ def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
     assert time.monotonic() - cancelled[0] < 40, "it sleeps for a minute"
     watcher.join()
     assert found.stopped and list(found.costs) == [good.key] and found.skipped == 1
-    assert bed.store.get(good.key) is not None and bed.store.get(hanging.key) is None
+    assert kept(bed.store, good.key) is not None and kept(bed.store, hanging.key) is None
     assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
 
 

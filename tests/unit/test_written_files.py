@@ -63,9 +63,11 @@ def test_what_is_no_regular_file_is_neither_read_nor_written(tmp_path, name):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("pipe")
     before = (tmp_path / name).stat().st_mode
-    for use in (lambda p: read_file(p, 9), check_writable, lambda p: write_atomically(p, "new")):
+    for use in (lambda p: read_file(p, 9), lambda p: write_atomically(p, "new")):
         with pytest.raises(OSError, match="not a regular file"):
             use(tmp_path / name)
+    with pytest.raises(UsageError, match=r"cannot write .*not a regular file"):
+        check_writable(tmp_path / name)
     assert (tmp_path / name).stat().st_mode == before
     assert names(tmp_path) == ["folder", "link", "pipe"]
 
@@ -96,10 +98,9 @@ def test_a_later_writer_removes_what_a_killed_one_left(tmp_path):
 def test_a_folder_without_permission_is_found_before_the_work(tmp_path):
     why = r"no permission|no file can be made \(Read-only file system\)"  # the latter to root
     with read_only(tmp_path):
-        with pytest.raises(PermissionError):
-            check_writable(tmp_path / "file")
-        with pytest.raises(UsageError, match=f"cannot be written: ({why})"):
-            earlier_session(tmp_path / "s.collage")
+        for check in (check_writable, earlier_session):
+            with pytest.raises(UsageError, match=f"cannot write .*: ({why})"):
+                check(tmp_path / "s.collage")
         with pytest.raises(ArtifactError, match=why):
             check_target_folder(tmp_path)
         with pytest.raises(ArtifactError, match=why):
