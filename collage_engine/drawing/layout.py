@@ -28,10 +28,15 @@ A graph of 10,000 boxes takes half a second, one of 400 takes 15 ms (Python 3.11
 from __future__ import annotations
 
 import math
+from bisect import bisect
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate, pairwise
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain, pairwise
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import networkx
 
 SWEEPS = 6
 """Sweeps over all ranks, down and up in turn: they take the 82 crossings that one leaves in the
@@ -40,29 +45,25 @@ DUMMY_WIDTH = 0.4
 """Room that an edge takes beside boxes, as a share of theirs; chosen."""
 
 
-@dataclass
-class Layered:
-    """Cross-axis place (units of one box) and rank of every vertex; dummies of every edge."""
-
-    x: list[float]
-    rank: list[int]
-    chains: dict[tuple[int, int], list[tuple[float, int]]] = field(default_factory=dict)
-    """For each edge the (x, rank) of its dummies, from source to target."""
+Point = tuple[float, float]
+Edge = tuple[int, int]
 
 
-def layered(count: int, edges: Sequence[tuple[int, int]], rank: Sequence[int]) -> Layered:
-    """Place ``count`` vertices in rows.
+def layered(
+    edges: Iterable[Edge], rank: Sequence[int]
+) -> tuple[list[float], dict[Edge, list[tuple[float, int]]]]:
+    """Place vertices in rows.
 
     Args:
-        count: How many vertices there are, numbered from 0.
         edges: Pairs of vertices, each edge once.
         rank: The row of each vertex; it grows along every edge.
 
     Returns:
-        Places that begin with 0.
+        The place of each vertex across, in units of one box from 0 on; and the (place, rank) of
+        each edge's dummies, from source to target.
     """
-    ranks = list(rank)
-    dummies: dict[tuple[int, int], range] = {}
+    ranks, count = list(rank), len(rank)
+    dummies: dict[Edge, range] = {}
     for source, target in edges:
         first = len(ranks)
         ranks.extend(range(ranks[source] + 1, ranks[target]))
@@ -95,8 +96,7 @@ def layered(count: int, edges: Sequence[tuple[int, int]], rank: Sequence[int]) -
                 x[vertex] = x_place
     left = min(x, default=0.0)
     x = [x_place - left for x_place in x]
-    chains = {edge: [(x[v], ranks[v]) for v in inner] for edge, inner in dummies.items()}
-    return Layered(x[:count], ranks[:count], chains)
+    return x[:count], {e: [(x[v], ranks[v]) for v in inner] for e, inner in dummies.items()}
 
 
 def _apart(wanted: Sequence[float], widths: Sequence[float]) -> list[float]:
@@ -194,28 +194,32 @@ class _Folded:
     """Places and routes of a layered drawing in columns, in (across, along) coordinates."""
 
     def __init__(
-        self,
-        placed: Layered,
-        short: set[tuple[int, int]],
-        upright: bool,
-        aspect: float,
+        self, short: Sequence[Edge], rank: Sequence[int], upright: bool, aspect: float
     ) -> None:
-        self._placed, self._short = placed, short
+        """Place vertices, and cut their ranks into columns.
+
+        Args:
+            short: The edges that are drawn as lines where these can be followed.
+            rank: The rank of each vertex.
+            upright: Whether the graph runs from the top to the bottom.
+            aspect: Width over height that the picture should have.
+        """
+        self.x, self._chains = layered(short, rank)
+        self._rank = rank
         width, height = (BOX_WIDTH, BOX_HEIGHT) if upright else (BOX_HEIGHT, BOX_WIDTH)
         self.half, self.deep = width / 2, height
         self.across, self.along = width + ACROSS_GAP, height + ALONG_GAP
-        self.ranks = max(placed.rank, default=-1) + 1
-        self._low, self._high = self._extents(placed)
+        self.ranks = max(rank, default=-1) + 1
+        # The lowest and highest place of every rank, of boxes and passing edges alike.
+        self._low, self._high = [math.inf] * self.ranks, [-math.inf] * self.ranks
+        for x, at in chain(zip(self.x, rank, strict=True), *self._chains.values()):
+            self._low[at] = min(self._low[at], x)
+            self._high[at] = max(self._high[at], x)
         self.starts = [0]
         """First rank of every column."""
         if self.ranks > FOLD_RANKS:
-            wanted = aspect if upright else 1 / aspect
-            spans = ((placed.rank[a], placed.rank[b]) for a, b in short)
-            self.starts = self._choose_starts(wanted, crossings(spans, self.ranks))
-        self.column_of = [0] * max(self.ranks, 1)
-        for column, start in enumerate(self.starts):
-            for rank in range(start, self.ranks):
-                self.column_of[rank] = column
+            crossing = crossings(((rank[a], rank[b]) for a, b in short), self.ranks)
+            self.starts = self._choose_starts(aspect if upright else 1 / aspect, crossing)
         self.spans = self._spans(self.starts)
         self.offset: list[float] = []
         """Where place 0 of each column lies."""
@@ -223,39 +227,32 @@ class _Folded:
         for near, far in self.spans:
             self.offset.append(left - near * self.across + self.half)
             left += (far - near) * self.across + 2 * self.half + _GUTTER
-        self._ports = _ports(short, placed, self.half)
+        inner = self._chains.items()
+        self._leaves = self._ports(0, {e: c[0][0] if c else self.x[e[1]] for e, c in inner})
+        self._enters = self._ports(1, {e: c[-1][0] if c else self.x[e[0]] for e, c in inner})
 
-    def place(self, x: float, rank: int) -> tuple[float, float]:
+    def place(self, x: float, rank: int) -> Point:
         """Return the centre across and the top along of a vertex."""
-        column = self.column_of[rank]
+        column = self._column(rank)
         return (
             self.offset[column] + x * self.across,
             (rank - self.starts[column]) * self.along,
         )
 
-    def _extents(self, placed: Layered) -> tuple[list[float], list[float]]:
-        """Return the lowest and highest place of every rank, of boxes and passing edges alike."""
-        low, high = [math.inf] * self.ranks, [-math.inf] * self.ranks
-        places = [*zip(placed.x, placed.rank, strict=True)]
-        places += [vertex for inner in placed.chains.values() for vertex in inner]
-        for x, rank in places:
-            low[rank] = min(low[rank], x)
-            high[rank] = max(high[rank], x)
-        return low, high
+    def _column(self, rank: int) -> int:
+        return bisect(self.starts, rank) - 1
 
     def _spans(self, starts: list[int]) -> list[tuple[float, float]]:
         """Return the lowest and highest place of every column."""
-        ends = [*starts[1:], self.ranks]
         return [
             (min(self._low[s:e], default=0.0), max(self._high[s:e], default=0.0))
-            for s, e in zip(starts, ends, strict=True)
+            for s, e in pairwise([*starts, self.ranks])
         ]
 
     def _extent(self, starts: list[int]) -> tuple[float, float]:
         """Return width and height of the whole drawing with these columns."""
-        ends = [*starts[1:], self.ranks]
         wide = sum((b - a) * self.across + 2 * self.half for a, b in self._spans(starts))
-        tall = max((e - s for s, e in zip(starts, ends, strict=True)), default=1) * self.along
+        tall = max(e - s for s, e in pairwise([*starts, self.ranks])) * self.along
         return wide + _GUTTER * (len(starts) - 1), tall
 
     def _choose_starts(self, wanted: float, crossing: Sequence[int]) -> list[int]:
@@ -273,77 +270,79 @@ class _Folded:
 
         return min(options, key=off)
 
-    def routes(self, edges: Sequence[tuple[int, int]]) -> list[list[tuple[float, float]]]:
+    def _ports(self, end: int, towards: Mapping[Edge, float]) -> dict[Edge, float]:
+        """Return where edges touch their boxes, from the box's middle, each elsewhere.
+
+        Args:
+            end: 0 for where they leave, 1 for where they enter.
+            towards: The place that each edge leads to, which is their order.
+        """
+        touching: dict[int, list[Edge]] = {}
+        for edge in sorted(towards, key=lambda edge: (towards[edge], edge)):
+            touching.setdefault(edge[end], []).append(edge)
+        ports = {}
+        for together in touching.values():
+            step = min(_PORT_STEP, self.half / len(together))
+            for number, edge in enumerate(together):
+                ports[edge] = (number - (len(together) - 1) / 2) * step
+        return ports
+
+    def routes(self, edges: Iterable[Edge]) -> list[list[Point]]:
         """Return the polylines (across, along) of all edges, in their order; empty for jumps."""
-        lanes = self._lanes(edges)
-        return [self._route(edge, lanes) if edge in self._short else [] for edge in edges]
+        lanes = self._lanes()
+        return [self._route(edge, lanes) if edge in self._chains else [] for edge in edges]
 
-    def _columns(self, edge: tuple[int, int]) -> tuple[int, int]:
-        column_of, rank = self.column_of, self._placed.rank
-        return column_of[rank[edge[0]]], column_of[rank[edge[1]]]
+    def _columns(self, edge: Edge) -> tuple[int, int]:
+        return self._column(self._rank[edge[0]]), self._column(self._rank[edge[1]])
 
-    def _lanes(self, edges: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
+    def _lanes(self) -> dict[Edge, int]:
         """Return the lane in the gutter of every edge that is led to the next column.
 
         Where more are led to it than can be followed, all of them become jumps.
         """
-        led: dict[int, list[tuple[int, int]]] = {}
-        for edge in edges:
-            if edge in self._short:
-                first, last = self._columns(edge)
-                if last == first + 1:
-                    led.setdefault(first, []).append(edge)
+        led: dict[int, list[Edge]] = {}
+        for edge in self._chains:
+            first, last = self._columns(edge)
+            if last == first + 1:
+                led.setdefault(first, []).append(edge)
         return {
             edge: lane
             for together in led.values()
             if len(together) <= AT_A_GLANCE
-            for lane, edge in enumerate(sorted(together, key=lambda e: -self._placed.x[e[0]]))
+            for lane, edge in enumerate(sorted(together, key=lambda e: -self.x[e[0]]))
         }
 
-    def _route(
-        self, edge: tuple[int, int], lanes: dict[tuple[int, int], int]
-    ) -> list[tuple[float, float]]:
+    def _route(self, edge: Edge, lanes: Mapping[Edge, int]) -> list[Point]:
         first, last = self._columns(edge)
         if first != last and edge not in lanes:
             return []
-        placed, place = self._placed, self.place
-        source, target = edge
-        leaves, enters = self._ports[edge]
-        across, along = place(placed.x[source], placed.rank[source])
-        points = [(across + leaves, along + self.deep)]
-        inner = placed.chains.get(edge, [])
-        points += self._through(inner, first)
-        across, along = place(placed.x[target], placed.rank[target])
-        end = (across + enters, along)
+        (left, top), (right, bottom) = (self.place(self.x[v], self._rank[v]) for v in edge)
+        points = [(left + self._leaves[edge], top + self.deep), *self._through(edge, first)]
+        end = (right + self._enters[edge], bottom)
         if first != last:
-            rest = self._through(inner, last)
-            points += self._to_next_column(
-                points[-1][0], rest[0][0] if rest else end[0], first, last, lanes[edge]
-            )
+            rest = self._through(edge, last)
+            target = rest[0][0] if rest else end[0]
+            points += self._to_next_column(points[-1][0], target, first, lanes[edge])
             points += rest
         points.append(end)
         # A line that slants past so many boxes cannot be followed: the stubs of a jump can.
         widest = max(abs(b - a) for (a, up), (b, down) in pairwise(points) if up != down)
         return _simple(points) if widest <= AT_A_GLANCE * self.across else []
 
-    def _through(
-        self, inner: Sequence[tuple[float, int]], column: int
-    ) -> list[tuple[float, float]]:
+    def _through(self, edge: Edge, column: int) -> list[Point]:
         """Return the points that lead past the boxes of the ranks between, within one column."""
-        points: list[tuple[float, float]] = []
-        for x, rank in inner:
-            if self.column_of[rank] == column:
+        points: list[Point] = []
+        for x, rank in self._chains[edge]:
+            if self._column(rank) == column:
                 across, along = self.place(x, rank)
                 points += [(across, along), (across, along + self.deep)]
         return points
 
-    def _to_next_column(
-        self, across: float, target: float, first: int, last: int, lane: int
-    ) -> list[tuple[float, float]]:
+    def _to_next_column(self, across: float, target: float, column: int, lane: int) -> list[Point]:
         """Return the points below one column, up through the gutter, and above the next."""
-        ranks = self.starts[last] - 1 - self.starts[first]
+        ranks = self.starts[column + 1] - 1 - self.starts[column]
         bottom = ranks * self.along + self.deep + _BELOW + lane * _LANE_STEP
-        right = self.offset[first] + self.spans[first][1] * self.across + self.half
+        right = self.offset[column] + self.spans[column][1] * self.across + self.half
         gutter = right + _BESIDE + lane * STEP
         top = -_ABOVE - lane * _LANE_STEP
         return [(across, bottom), (gutter, bottom), (gutter, top), (target, top)]
@@ -358,31 +357,7 @@ def crossings(spans: Iterable[tuple[int, int]], count: int) -> list[int]:
     return list(accumulate(changes))
 
 
-Edge = tuple[int, int]
-
-
-def _ports(short: set[Edge], placed: Layered, half: float) -> dict[Edge, tuple[float, float]]:
-    """Return where edges leave and enter their boxes, from the box's middle, each elsewhere."""
-    leaving: dict[int, list[tuple[float, Edge]]] = {}
-    entering: dict[int, list[tuple[float, Edge]]] = {}
-    for edge in short:
-        source, target = edge
-        inner = placed.chains.get(edge, [])
-        leaving.setdefault(source, []).append((inner[0][0] if inner else placed.x[target], edge))
-        entering.setdefault(target, []).append((inner[-1][0] if inner else placed.x[source], edge))
-    leaves = {e: at for ends in leaving.values() for e, at in _spread(ends, half).items()}
-    enters = {e: at for ends in entering.values() for e, at in _spread(ends, half).items()}
-    return {edge: (leaves[edge], enters[edge]) for edge in short}
-
-
-def _spread(ends: list[tuple[float, Edge]], half: float) -> dict[Edge, float]:
-    """Return offsets of one box's edges, in the order of the places that they lead to."""
-    ends = sorted(ends)
-    step = min(_PORT_STEP, half / len(ends))
-    return {edge: (n - (len(ends) - 1) / 2) * step for n, (_, edge) in enumerate(ends)}
-
-
-def _simple(points: list[tuple[float, float]]) -> list[tuple[float, float]]:
+def _simple(points: list[Point]) -> list[Point]:
     """Return the polyline without points that lie on the line between their neighbours."""
     kept = [points[0]]
     for at in range(1, len(points) - 1):
@@ -411,18 +386,16 @@ def lay_out(
     Returns:
         Places of the boxes and routes of the edges.
     """
-    order = _order(count, edges)
-    position = {vertex: number for number, vertex in enumerate(order)}
+    position = {vertex: number for number, vertex in enumerate(_order(count, edges))}
     forward = [(a, b) for a, b in edges if position[a] < position[b]]
-    ranks = _ranks(count, order, forward)
+    ranks = _ranks(count, forward)
     readers = Counter(a for a, _ in forward)
     longest = {a: FAN if fan > FAN else 2 * FOLD_RANKS for a, fan in readers.items()}
     short = [(a, b) for a, b in forward if ranks[b] - ranks[a] <= longest[a]]
-    placed = layered(count, short, ranks)
-    folded = _Folded(placed, set(short), upright, aspect)
+    folded = _Folded(short, ranks, upright, aspect)
     routes = folded.routes(edges)
     corners = []
-    for x, rank in zip(placed.x, placed.rank, strict=True):
+    for x, rank in zip(folded.x, ranks, strict=True):
         across, along = folded.place(x, rank)
         corners.append((across - folded.half, along))
     if not upright:
@@ -439,29 +412,32 @@ def lay_out(
     )
 
 
-def _order(count: int, edges: Sequence[tuple[int, int]]) -> list[int]:
-    """Return a topological order, smallest number first; vertices of a cycle come by number."""
+def _graph(count: int, edges: Iterable[Edge]) -> networkx.DiGraph[int]:
     import networkx  # takes 0.2 s
 
     graph = networkx.DiGraph(edges)
     graph.add_nodes_from(range(count))
-    acyclic = networkx.condensation(graph)
+    return graph
+
+
+def _order(count: int, edges: Iterable[Edge]) -> list[int]:
+    """Return a topological order, smallest number first; vertices of a cycle come by number."""
+    import networkx
+
+    acyclic = networkx.condensation(_graph(count, edges))
     members = {at: sorted(acyclic.nodes[at]["members"]) for at in acyclic}
     order = networkx.lexicographical_topological_sort(acyclic, lambda at: members[at][0])
     return [vertex for at in order for vertex in members[at]]
 
 
-def _ranks(count: int, order: Sequence[int], edges: Sequence[tuple[int, int]]) -> list[int]:
-    before: list[list[int]] = [[] for _ in range(count)]
-    after: list[list[int]] = [[] for _ in range(count)]
-    for a, b in edges:
-        before[b].append(a)
-        after[a].append(b)
-    ranks = [0] * count
-    for vertex in order:
-        if before[vertex]:
-            ranks[vertex] = 1 + max(ranks[other] for other in before[vertex])
-    for vertex in order:
-        if not before[vertex] and after[vertex]:
-            ranks[vertex] = min(ranks[other] for other in after[vertex]) - 1
+def _ranks(count: int, edges: Iterable[Edge]) -> list[int]:
+    import networkx
+
+    graph, ranks = _graph(count, edges), [0] * count
+    for rank, vertices in enumerate(networkx.topological_generations(graph)):
+        for vertex in vertices:
+            ranks[vertex] = rank
+    for vertex in graph:
+        if graph.succ[vertex] and not graph.pred[vertex]:
+            ranks[vertex] = min(ranks[reader] for reader in graph.succ[vertex]) - 1
     return ranks
