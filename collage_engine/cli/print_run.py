@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +24,7 @@ from collage_engine.wording.figures import (
     verdict_sentence,
 )
 from collage_engine.wording.latencies import (
-    SHAPE_COLUMNS,
-    SHAPE_NUMBERS,
-    WAY_COLUMNS,
-    WAY_NUMBERS,
+    NUMBERS,
     deployment_cells,
     latency_rows,
     objective_sentences,
@@ -48,10 +45,7 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     for run in placed.runs:
         register_toolchains(run.toolchains)
     _print_warnings(placed.runs, warned)
-    table = Columns(*SHAPE_COLUMNS, right=SHAPE_NUMBERS, cut=("toolchains",))
-    for row in placed.rows:
-        table.add(*shape_cells(row))
-    show(table.table)
+    _print_rows(map(shape_cells, placed.rows))
     for sentence in sharing_sentences(len(placed.rows), placed.sharing):
         say(sentence)
     if placed.session is not None:
@@ -148,12 +142,19 @@ def _print_objective(run: Run) -> None:
     """Print what the times are of, and the ways of sharing the processors that were tried."""
     for sentence in objective_sentences(run):
         say(sentence)
-    if run.deployments:
-        numbers = WAY_NUMBERS
-        table = Columns("", *WAY_COLUMNS, right=numbers, cut=("toolchains",))
-        for row in run.deployments:
-            table.add("→" if row.run == run.id else "", *deployment_cells(row))
-        show(table.table)
+    _print_rows(
+        {"": "→" if row.run == run.id else ""} | deployment_cells(row) for row in run.deployments
+    )
+
+
+def _print_rows(rows: Iterable[dict[str, str]]) -> None:
+    """Print rows with the titles of their columns; nothing where there is no row."""
+    made: Columns | None = None
+    for cells in rows:
+        made = made or Columns(*cells, right=NUMBERS, cut=("toolchains",))
+        made.add(*cells.values())
+    if made is not None:
+        show(made.table)
 
 
 def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -49,19 +50,21 @@ from collage_engine.wording.layers import (
 from collage_engine.wording.sentences import EXPECTED, ISOLATED, LAST_RUN, STAGE_TITLES
 from collage_engine.wording.titles import register_toolchains, toolchain_title
 
+Cells = dict[str, str]
+"""The texts of a row of a table of the page, by the titles of their columns."""
+
 
 def table(
-    rows: Sequence[tuple[str, ...]], head: Sequence[str], numbers: Sequence[str], mine: str = ""
+    rows: Iterable[Cells], numbers: Sequence[str], chosen: Iterable[bool] = ()
 ) -> dict[str, Any]:
     """Return a table for the page.
 
     Args:
-        rows: What each row is called, which is not shown, and its cells.
-        head: The titles of the columns.
-        numbers: Those of columns of numbers.
-        mine: What the row is called that stands out.
+        rows: Its rows.
+        numbers: The titles of columns of numbers.
+        chosen: Whether each row stands out; none does by default.
     """
-    return {"head": head, "numbers": numbers, "rows": rows, "mine": mine}
+    return {"rows": list(itertools.zip_longest(rows, chosen)), "numbers": numbers}
 
 
 def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
@@ -70,20 +73,20 @@ def rates_and_bytes(document: Document, run: Run) -> dict[str, Any]:
         return {}
     partitions = partition_figures(document.graph, run.placement)
     rows = [
-        (
-            "",
-            figure.partition.id,
-            toolchain_title(figure.partition.instance),
-            time_text(figure.us),
-            DASH if figure.gflops is None else f"{figure.gflops:.3g}",
-            DASH if figure.gigabytes_per_s is None else f"{figure.gigabytes_per_s:.3g}",
-            *map(bytes_text, (figure.weights, figure.inputs, figure.outputs, figure.inside)),
-        )
+        {
+            "id": figure.partition.id,
+            "toolchain": toolchain_title(figure.partition.instance),
+            "time": time_text(figure.us),
+            "GFLOP/s": DASH if figure.gflops is None else f"{figure.gflops:.3g}",
+            "GB/s": DASH if figure.gigabytes_per_s is None else f"{figure.gigabytes_per_s:.3g}",
+            "weights": bytes_text(figure.weights),
+            "inputs": bytes_text(figure.inputs),
+            "outputs": bytes_text(figure.outputs),
+            "inside": bytes_text(figure.inside),
+        }
         for figure in sorted(partitions, key=lambda each: -(each.us or 0.0))
     ]
-    rates = ("time", "GFLOP/s", "GB/s")
-    numbers = (*rates, "weights", "inputs", "outputs", "inside")
-    return table(rows, ("id", "toolchain", *numbers), numbers)
+    return table(rows, ("time", "GFLOP/s", "GB/s", "weights", "inputs", "outputs", "inside"))
 
 
 def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
@@ -93,17 +96,16 @@ def dearest_parts(document: Document, run: Run) -> dict[str, Any]:
     titles, count = NodeTitles(document.graph.nodes), len(document.graph.nodes)
     candidates = {candidate.id: candidate for candidate in document.candidates}
     rows = [
-        (
-            "",
-            titles.joined(part.layer.nodes),
-            toolchain_title(part.layer.instance),
-            time_text(part.us),
-            time_text(part.won_us),
-            toolchain_title(part.rival) if part.won_us else DASH,
-        )
+        {
+            "part": titles.joined(part.layer.nodes),
+            "toolchain": toolchain_title(part.layer.instance),
+            "time": time_text(part.us),
+            "to win": time_text(part.won_us),
+            "with": toolchain_title(part.rival) if part.won_us else DASH,
+        }
         for part in left_to_win(run.placement, candidates, run, count)[:MOST_PARTS]
     ]
-    return table(rows, ("part", "toolchain", "time", "to win", "with"), ("time", "to win"))
+    return table(rows, ("time", "to win"))
 
 
 def other_runs(document: Document, run: Run) -> dict[str, Any]:
@@ -114,23 +116,24 @@ def other_runs(document: Document, run: Run) -> dict[str, Any]:
         is_this = other.id == run.id
         against = figures.difference(other.placement, other, run.placement, run)
         rows.append(
-            (
-                other.id,
-                document.title(other),
-                figures.winner_title(other),
-                str(len(other.placement.partitions)) if other.placement else DASH,
-                time_text(figures.latency_us(other.placement)),
-                "" if is_this or against is None else against.text,
-                "" if is_this else figures.drift_text(other, run, document.title(run)),
-                *(number_text(changes.count(change)) for change in ("moved", "regrouped")),
-                str(other.threads),
-                moment_text(other.started_at),
-                other.note,
-            )
+            {
+                "run": document.title(other),
+                "exported": figures.winner_title(other),
+                "partitions": str(len(other.placement.partitions)) if other.placement else DASH,
+                "latency": time_text(figures.latency_us(other.placement)),
+                "against this run": "" if is_this or against is None else against.text,
+                "drift of the baselines": (
+                    "" if is_this else figures.drift_text(other, run, document.title(run))
+                ),
+                "moved": number_text(changes.count("moved")),
+                "regrouped": number_text(changes.count("regrouped")),
+                "threads": str(other.threads),
+                "started": moment_text(other.started_at),
+                "note": other.note,
+            }
         )
     numbers = ("partitions", "latency", "against this run", "moved", "regrouped", "threads")
-    head = ("run", "exported", *numbers[:3], "drift of the baselines", *numbers[3:])
-    return table(rows, (*head, "started", "note"), numbers, run.id)
+    return table(rows, numbers, (other.id == run.id for other in document.runs))
 
 
 def counts_and_stages(run: Run) -> list[str]:
@@ -420,18 +423,16 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "found": counts_and_stages(run),
         "collapsed": placement is not None and partitions_help(nodes, placement),
         "shapes": table(
-            [(row.run, *latencies.shape_cells(row)) for row in run.shapes],
-            latencies.SHAPE_COLUMNS,
-            latencies.SHAPE_NUMBERS,
-            run.id,
+            map(latencies.shape_cells, run.shapes),
+            latencies.NUMBERS,
+            (row.run == run.id for row in run.shapes),
         ),
         "sharing": latencies.sharing_sentences(len(run.shapes), run.sharing),
         "objective": latencies.objective_sentences(run),
         "deployments": table(
-            [(row.run, *latencies.deployment_cells(row)) for row in run.deployments],
-            latencies.WAY_COLUMNS,
-            latencies.WAY_NUMBERS,
-            run.id,
+            map(latencies.deployment_cells, run.deployments),
+            latencies.NUMBERS,
+            (row.run == run.id for row in run.deployments),
         ),
         "sum": figures.partition_sum_text(placement) if placement else "",
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},

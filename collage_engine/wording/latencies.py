@@ -96,17 +96,15 @@ def baseline_name(base: Baseline) -> str:
     return title.removeprefix("greedy ") if base.kind == "greedy" else title
 
 
-WAY_COLUMNS = (
+NUMBERS = (
     "instances",
     "threads of each",
     "items per second",
-    "toolchains",
-    "best single toolchain",
     "time against it",
+    "latency",
+    "against it",
 )
-"""Titles of the columns of the table of deployments."""
-WAY_NUMBERS = ("instances", "threads of each", "items per second", "time against it")
-"""Titles of the columns that hold numbers."""
+"""Titles of the columns of ``deployment_cells`` and ``shape_cells`` that hold numbers."""
 
 
 def objective_sentences(run: Run) -> list[str]:
@@ -125,50 +123,40 @@ def objective_sentences(run: Run) -> list[str]:
     return []
 
 
-def deployment_cells(row: DeploymentRow) -> tuple[str, ...]:
-    """Return the texts of a row, in the order of ``WAY_COLUMNS``."""
+def _rate(per_second: float | None) -> str:
+    return DASH if per_second is None else significant(per_second)
 
-    def rate(per_second: float | None) -> str:
-        return DASH if per_second is None else significant(per_second)
 
-    single = DASH
+def deployment_cells(row: DeploymentRow) -> dict[str, str]:
+    """Return the texts of a way to share the processors, by the titles of their columns."""
+    single = gain = DASH
     if row.best_single:
-        single = f"{row.best_single}, {rate(row.best_single_items_per_s)}"
-    gain = DASH
+        single = f"{row.best_single}, {_rate(row.best_single_items_per_s)}"
     if row.items_per_s and row.best_single_items_per_s:
         gain = gain_text(1 / row.items_per_s, 1 / row.best_single_items_per_s)
-    return (
-        str(row.streams),
-        str(row.threads),
-        rate(row.items_per_s),
-        ", ".join(row.toolchains) or DASH,
-        single,
-        gain,
-    )
+    return {
+        "instances": str(row.streams),
+        "threads of each": str(row.threads),
+        "items per second": _rate(row.items_per_s),
+        "toolchains": ", ".join(row.toolchains) or DASH,
+        "best single toolchain": single,
+        "time against it": gain,
+    }
 
 
-SHAPE_COLUMNS = (
-    "shape",
-    "latency",
-    "items per second",
-    "toolchains",
-    "best single toolchain",
-    "against it",
-)
-"""Titles of the columns of the table of shapes."""
-SHAPE_NUMBERS = ("latency", "items per second", "against it")
-"""Titles of the columns that hold numbers."""
-
-
-def shape_cells(row: ShapeRow) -> tuple[str, ...]:
-    """Return the texts of a row, in the order of ``SHAPE_COLUMNS``."""
+def shape_cells(row: ShapeRow) -> dict[str, str]:
+    """Return the texts of a shape, by the titles of their columns."""
     single = DASH
     if row.best_single:
         single = f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
-    rate = DASH if row.items_per_s is None else significant(row.items_per_s)
-    gain = gain_text(row.latency_us, row.best_single_us)
-    toolchains = ", ".join(map(toolchain_title, row.toolchains)) or DASH
-    return (row.choice.text, time_text(row.latency_us), rate, toolchains, single, gain)
+    return {
+        "shape": row.choice.text,
+        "latency": time_text(row.latency_us),
+        "items per second": _rate(row.items_per_s),
+        "toolchains": ", ".join(map(toolchain_title, row.toolchains)) or DASH,
+        "best single toolchain": single,
+        "against it": gain_text(row.latency_us, row.best_single_us),
+    }
 
 
 def sharing_sentences(shapes: int, sharing: Sharing | None) -> list[str]:
