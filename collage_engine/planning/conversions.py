@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import (
     HOST,
+    LAUNCH,
     PLAIN,
     TO_HOST,
     call_constant,
@@ -19,14 +21,6 @@ from collage_engine.records.graph import GraphRecord, TensorType
 from collage_engine.records.placement import Conversion
 from collage_engine.search.check import conversions
 from collage_engine.search.problem import Problem
-
-
-def operator_types(graph: GraphRecord) -> list[tuple[TensorType, ...]]:
-    """Return the types of each operator's values that are read or leave the model, by number."""
-    used = {index for node in graph.nodes for index in node.inputs}.union(graph.outputs)
-    return [
-        tuple(value.type for value in node.results if value.index in used) for node in graph.nodes
-    ]
 
 
 def wanted_conversions(
@@ -44,7 +38,7 @@ def wanted_conversions(
     Returns:
         The type, the present and the wanted format of each conversion.
     """
-    types = operator_types(graph)
+    used = {index for node in graph.nodes for index in node.inputs}.union(graph.outputs)
     formats: dict[int, set[str]] = {}
     for candidate in candidates:
         for chosen in (candidate.takes, candidate.gives):
@@ -54,12 +48,11 @@ def wanted_conversions(
     for number, names in sorted(formats.items()):
         every = sorted({*names, PLAIN})
         conversions[number] = tuple(
-            (kind, source, target)
-            for source in every
-            for target in every
-            if source != target
-            for kind in types[number]
-            if differs(kind, source) or differs(kind, target)
+            (value.type, source, target)
+            for source, target in itertools.permutations(every, 2)
+            for value in graph.nodes[number].results
+            if value.index in used
+            if differs(value.type, source) or differs(value.type, target)
         )
     return conversions
 
@@ -68,7 +61,6 @@ def format_transitions(
     graph: GraphRecord,
     candidates: Sequence[Candidate],
     constants: Mapping[str, float],
-    launch_us: float,
 ) -> tuple[tuple[int, str, str, float], ...]:
     """Return (operator, from format, to format, microseconds) for the search problem.
 
@@ -79,8 +71,8 @@ def format_transitions(
         graph: The model's graph.
         candidates: The candidates.
         constants: What conversions and copies cost here, by name.
-        launch_us: Microseconds of launching a kernel.
     """
+    launch_us = constants.get(LAUNCH, 0.0)
     transitions = []
     for number, changes in wanted_conversions(graph, candidates).items():
         sums: dict[tuple[str, str], float] = {}

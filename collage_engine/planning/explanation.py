@@ -13,10 +13,10 @@ from collage_engine.planning.conversions import conversions_of
 from collage_engine.planning.document_search import (
     DocumentSearch,
     PlacementPrices,
+    problem_parts,
     search_of,
 )
 from collage_engine.planning.infeasible import infeasible_details
-from collage_engine.planning.measured_placements import problem_parts
 from collage_engine.records.answers import (
     Alternative,
     AlternativeStatus,

@@ -163,7 +163,7 @@ class MeasurementPlanner:
             MeasureError: The model cannot be opened for measuring; the same holds.
         """
         self._time(self._fast_groups(), deadline)
-        own = self.inputs.problem_of((), self.inputs.costs)
+        own = self.inputs.with_candidates((), self.inputs.costs).problem()
         cases = [(own.pins, own.limits), ((), None)]
         for pins, limits in dict.fromkeys(cases):
             while True:
@@ -188,7 +188,7 @@ class MeasurementPlanner:
             for c in inputs.candidates
             if not costs.known(c.id)
         }
-        return inputs.problem_of(inputs.candidates, costs.with_isolated(estimated))
+        return inputs.with_costs(costs.with_isolated(estimated)).problem()
 
     def _fast_groups(self) -> list[Candidate]:
         """Return the candidates over the groups on instances that may be fast.

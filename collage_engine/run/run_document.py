@@ -16,8 +16,7 @@ import msgspec
 from collage_engine.candidates.catalog import nan_losses, threads_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.deployment_limits import size_warning
-from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.planning.search_problem import RUNNERS_UP, pin_verdicts
+from collage_engine.planning.search_inputs import RUNNERS_UP, SearchInputs, pin_verdicts
 from collage_engine.records.candidate import Cost
 from collage_engine.records.format import CALL
 from collage_engine.records.pin import LimitVerdict, PinVerdict

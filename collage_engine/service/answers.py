@@ -12,7 +12,7 @@ import msgspec
 
 from collage_engine.planning.document_search import search_document
 from collage_engine.planning.explanation import explain_document
-from collage_engine.planning.search_problem import make_placement
+from collage_engine.planning.search_inputs import make_placement
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import table_of

@@ -13,8 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from collage_engine.planning.document_search import DocumentSearch
-from collage_engine.planning.measured_placements import is_like
+from collage_engine.planning.document_search import DocumentSearch, is_like
 from collage_engine.records.answers import Price, RunUpdate
 from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Run

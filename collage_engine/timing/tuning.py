@@ -394,7 +394,7 @@ def promising(inputs: SearchInputs, tunable: Collection[str]) -> list[Candidate]
     by_id = {c.id: c for c in inputs.candidates if costs.cost(c.id).usable}
     if by_id.keys().isdisjoint(tunable):
         return []
-    problem = inputs.problem_of(tuple(by_id.values()), costs)
+    problem = inputs.with_candidates(by_id.values(), costs).problem()
     hoped = tuple(
         msgspec.structs.replace(candidate, cost_us=(1 - GAIN) * candidate.cost_us)
         if candidate.id in tunable and candidate.cost_us is not None

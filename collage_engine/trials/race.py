@@ -24,7 +24,7 @@ from functools import partial
 
 from collage_engine.machine.device import available_bytes
 from collage_engine.machine.worker import WorkerError
-from collage_engine.planning.search_problem import RUNNERS_UP
+from collage_engine.planning.search_inputs import RUNNERS_UP
 from collage_engine.records.placement import LayerTime
 from collage_engine.support.errors import ToolchainError
 from collage_engine.support.text import counted

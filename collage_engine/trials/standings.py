@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from collage_engine.machine.device import least_disturbed
-from collage_engine.planning.search_problem import RUNNERS_UP
+from collage_engine.planning.search_inputs import RUNNERS_UP
 from collage_engine.records.placement import PROCESS_SHARE, TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, spread

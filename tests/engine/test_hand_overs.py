@@ -14,7 +14,7 @@ import pytest
 
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.machine.run_control import RunControl
-from collage_engine.planning import search_problem
+from collage_engine.planning import search_inputs
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.keys import KeyContext
 from collage_engine.store.store import Store
@@ -45,13 +45,13 @@ def fall_over(request: TransitionRequest) -> dict[str, float]:
 
 
 def test_all_instances_of_a_toolchain_share_its_constants():
-    found = search_problem.transitions(pretend(TransitionRequest((A, B))), [A, A2, B])
+    found = search_inputs.transitions(pretend(TransitionRequest((A, B))), [A, A2, B])
     us = {(source, target): us for source, target, us in found}
     assert us["a[level=basic]", "b"] == us["a", "b"] == 2.0
     assert us["b", "a[level=basic]"] == 3.0 and us["a", "a[level=basic]"] == 0.1
     assert ("b", "b") not in us, "not measured is not zero"
     gpu = msgspec.structs.replace(A, device="cuda:0", architecture="sm_90a")
-    found = search_problem.transitions({"pair:a:a": 0.1}, [A, gpu])
+    found = search_inputs.transitions({"pair:a:a": 0.1}, [A, gpu])
     assert found == ((gpu.id, gpu.id, 0.1),), "to and from the host it is copies that cost"
 
 

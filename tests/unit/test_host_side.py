@@ -15,7 +15,7 @@ from collage_engine.candidates.host_candidates import (
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.planning.search_problem import (
+from collage_engine.planning.search_inputs import (
     broken_pins,
     pin_verdicts,
     problem_candidate,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.build import BuildCover
-from collage_engine.planning.search_problem import RUNNERS_UP
+from collage_engine.planning.search_inputs import RUNNERS_UP
 from collage_engine.records.candidate import UNKNOWN, Cost
 from collage_engine.run.stages.whole_models import replaces
 from collage_engine.support.errors import Cancelled, ToolchainError

@@ -17,8 +17,7 @@ from collage_engine.kernels.tuner import climb
 from collage_engine.machine.run_control import RunControl, StageReport
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition.rules import CandidateSource
-from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.planning.search_problem import make_placement
+from collage_engine.planning.search_inputs import SearchInputs, make_placement
 from collage_engine.records.candidate import (
     Candidate,
     CandidateRecord,

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.planning.search_problem import broken_pins, problem_candidate, problem_pin
 from collage_engine.records.placement import Placement
 from collage_engine.run.run_document import with_nan_losses
 from collage_engine.run.stages.whole_models import bench_of
@@ -92,12 +91,7 @@ def _possible(contenders: Sequence[Contender], inputs: SearchInputs) -> list[Con
         InfeasibleError: There are none.
     """
     buildable = [contender for contender in contenders if contender.reason is None]
-    pins = [problem_pin(pin) for pin in inputs.pins]
-    honouring = [
-        c
-        for c in buildable
-        if not broken_pins(pins, [problem_candidate(part, inputs.costs) for part in c.cover])
-    ]
+    honouring = [contender for contender in buildable if not inputs.broken_pins(contender.cover)]
     if honouring:
         return honouring
     if buildable:

@@ -168,7 +168,8 @@ def _check_that_a_cover_exists(
         left_out: Sentences on the toolchains that the run does without.
     """
     free = inputs.at_equal_costs()
-    smallest = free.problem_of(_smallest(free.candidates, inputs.pins), free.costs)
+    some = _smallest(free.candidates, inputs.pins)
+    smallest = free.with_candidates(some, free.costs).problem()
     if Search(smallest).find(smallest.pins, regrets=False).cost is not None:
         return
     answer = solve(free.problem())
