@@ -176,6 +176,10 @@ class DataflowGraph:
             if self.leaving >> o & 1 or any(not operators >> u & 1 for u in self.users[o])
         )
 
+    def is_closed(self, operators: OperatorSet, root: OperatorNumber) -> bool:
+        """Tell whether only the values of ``root`` leave a set, which is convex then."""
+        return not any(operator != root for operator in self.exits(operators))
+
     def convex(self, operators: OperatorSet) -> bool:
         """Tell whether no path leaves the set and comes back."""
         users = {user for operator in members(operators) for user in self.users[operator]}

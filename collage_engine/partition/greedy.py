@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import Match
 from collage_engine.partition.regions import merge_regions
 from collage_engine.records.graph import NO_OPERATORS, OperatorNumber, OperatorSet, members
 
@@ -60,17 +59,11 @@ def merge_composites(
         for at_root in reversed(rule.matches(graph)):
             for match in at_root:
                 operators = match.nodes
-                if operators and not operators & claimed and closed(graph, match):
+                if operators and not operators & claimed and graph.is_closed(operators, match.root):
                     claimed |= operators
                     composites.append((rule.name, operators))
                     break
     return composites
-
-
-def closed(graph: DataflowGraph, match: Match) -> bool:
-    """Tell whether no operator but the root is read outside, and nothing returns from there."""
-    exits = graph.exits(match.nodes)
-    return exits in ((match.root,), ()) and graph.convex(match.nodes)
 
 
 def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCover:

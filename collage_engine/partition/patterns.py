@@ -11,18 +11,20 @@ that the operator reads. Alternatives and commutative operators are tried in tur
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
+    NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
     Value,
     ValueIndex,
+    one_operator,
     operator_set,
 )
 
@@ -44,6 +46,18 @@ class Match:
     """Matched operators, without what only wildcards matched."""
     bindings: dict[str, ValueIndex]
     """The value of every named part; an operator's first result."""
+    kind: str = ""
+    """The name of the pattern in the table by which it was looked for."""
+
+    def get(self, name: str) -> ValueIndex | None:
+        """Return the value of a named part; None where the match has none."""
+        return self.bindings.get(name)
+
+    def __getitem__(self, name: str) -> ValueIndex:
+        return self.bindings[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.bindings
 
 
 @dataclass(frozen=True, eq=False)
@@ -274,3 +288,38 @@ def _to_match(graph: DataflowGraph, root: OperatorNumber, bound: Bound) -> Match
     nodes = operator_set(graph.nodes[i].index for part, i in bound.values() if part.inside)
     names = {part.name: index for part, index in bound.values() if part.name}
     return Match(root, nodes, names)
+
+
+def closed_matches(graph: DataflowGraph, table: Iterable[tuple[str, Pattern]]) -> Iterator[Match]:
+    """Yield the places of patterns whose inner values are read by nobody else.
+
+    They may overlap. They come in the order of the table, from the outputs on, so that an anchor
+    with all that follows comes before the bare one.
+    """
+    for kind, pattern in table:
+        for root in reversed(graph.operators):
+            if not pattern.possible(graph, root):
+                continue
+            for match in all_matches(graph, pattern, root):
+                if graph.is_closed(match.nodes, root):
+                    yield replace(match, kind=kind)
+                    break
+
+
+def disjoint(
+    matches: Iterable[Match], inside: OperatorSet, leaving: OperatorSet = NO_OPERATORS
+) -> dict[OperatorNumber, Match]:
+    """Return the matches that lie in a set, by root; of overlapping ones the first.
+
+    Args:
+        matches: The matches.
+        inside: The set of operators.
+        leaving: Operators whose value is read outside the set; only a root may be among them.
+    """
+    chosen: dict[OperatorNumber, Match] = {}
+    taken = ~inside
+    for match in matches:
+        if not match.nodes & (taken | leaving & ~one_operator(match.root)):
+            chosen[match.root] = match
+            taken |= match.nodes
+    return chosen

@@ -5,14 +5,19 @@ zero points, what the operator is, what is fused into it. The dataflow graph doe
 numbers of constants, so these (are these zero points zero? does the bias' scale fit?) are looked at
 when a composite is compiled, by ``Numbers`` (quantized_numbers.py).
 
+The parts of a match: ``anchor``: the operator; ``data``, ``weights``, ``residual``, ``left``,
+``right``, ``part<i>``: 8-bit operands, each with ``<name>_float`` (its dequantize),
+``<name>_scale`` and ``<name>_zero``; ``bias`` (with ``bias_scale`` and ``bias_zero`` when it is
+int32); ``activation``; ``quantize`` with ``scale`` and ``zero``, absent when the result stays
+float.
+
 Clean-up gives every reader a DequantizeLinear of its own (model/onnx_cleanup.py), so these
 composites are disjoint and each has one exit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Literal
 
@@ -21,9 +26,10 @@ from collage_engine.partition.patterns import (
     Match,
     Pattern,
     Where,
-    all_matches,
     anything,
+    closed_matches,
     constant,
+    disjoint,
     op,
 )
 from collage_engine.records.graph import (
@@ -31,7 +37,6 @@ from collage_engine.records.graph import (
     OperatorNumber,
     OperatorSet,
     Value,
-    ValueIndex,
     one_operator,
 )
 
@@ -65,38 +70,6 @@ ACTIVATIONS = (
 )
 MOST_CONCATENATED = 8
 """Operands of a concatenation that is matched, at most: each number is a pattern. Chosen."""
-
-
-@dataclass(frozen=True)
-class Quantized:
-    """A composite of 8-bit arithmetic at a place in a graph.
-
-    ``match.bindings`` names its parts: ``anchor``: the operator; ``data``, ``weights``,
-    ``residual``, ``left``, ``right``, ``part<i>``: 8-bit operands, each with ``<name>_float``
-    (its dequantize), ``<name>_scale`` and ``<name>_zero``; ``bias`` (with ``bias_scale`` and
-    ``bias_zero`` when it is int32); ``activation``; ``quantize`` with ``scale`` and ``zero``,
-    absent when the result stays float.
-    """
-
-    kind: Kind
-    match: Match
-    nodes: OperatorSet
-    """The operators that the composite consists of."""
-
-    def get(self, name: str) -> ValueIndex | None:
-        """Return the value of a named part; None where the composite has none."""
-        return self.match.bindings.get(name)
-
-    def __getitem__(self, name: str) -> ValueIndex:
-        return self.match.bindings[name]
-
-    def __contains__(self, name: str) -> bool:
-        return name in self.match.bindings
-
-    @property
-    def root(self) -> OperatorNumber:
-        """Return the operator whose value the composite gives."""
-        return self.match.root
 
 
 # Patterns ------------------------------------------------------------------------------------
@@ -251,58 +224,21 @@ def whole(graph: DataflowGraph, match: Match) -> str | None:
 
 
 @lru_cache(maxsize=8)  # a process works on one model, or on a few of its shapes
-def find(graph: DataflowGraph) -> tuple[Quantized, ...]:
+def find(graph: DataflowGraph) -> tuple[Match, ...]:
     """Return every place where a composite's inner values are read by nobody else.
 
     They may overlap.
     """
-    return tuple(_search(graph))
-
-
-def _search(graph: DataflowGraph) -> Iterator[Quantized]:
     if not any(node.op == "dequantize" for node in graph.nodes):
-        return
-    for kind, pattern in quantized_patterns():
-        roots = pattern.root_ops or frozenset()
-        # From the outputs on, an anchor with all that follows comes before the bare one.
-        for root in reversed(graph.operators):
-            if graph.nodes[root].op not in roots:
-                continue
-            for match in all_matches(graph, pattern, root):
-                if _closed(graph, match.nodes, root):
-                    yield Quantized(kind, match, match.nodes)
-                    break
-
-
-def _closed(graph: DataflowGraph, operators: OperatorSet, root: OperatorNumber) -> bool:
-    """Tell whether no operator but the root is read outside."""
-    return not any(operator != root for operator in graph.exits(operators))
+        return ()
+    return tuple(closed_matches(graph, quantized_patterns()))
 
 
 def within(
     graph: DataflowGraph, inside: OperatorSet, leaving: OperatorSet = NO_OPERATORS
-) -> dict[OperatorNumber, Quantized]:
-    """Return the composites that lie in a set, by root.
-
-    Of overlapping ones the first in the table wins.
-
-    Args:
-        graph: The model's dataflow graph.
-        inside: The set of operators.
-        leaving: Operators whose value is read outside the set; only a root may be among them.
-    """
-    chosen: dict[OperatorNumber, Quantized] = {}
-    taken = NO_OPERATORS
-    for match in find(graph):
-        if (
-            match.nodes & ~inside
-            or match.nodes & taken
-            or match.nodes & leaving & ~one_operator(match.root)
-        ):
-            continue
-        chosen[match.root] = match
-        taken |= match.nodes
-    return chosen
+) -> dict[OperatorNumber, Match]:
+    """Return the composites that lie in a set, by root; see ``disjoint``."""
+    return disjoint(find(graph), inside, leaving)
 
 
 def completed(graph: DataflowGraph, pieces: Iterable[OperatorSet]) -> list[OperatorSet]:

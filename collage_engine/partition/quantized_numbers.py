@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.patterns import Match
 from collage_engine.records.graph import ValueIndex
 from collage_engine.support.errors import UnsupportedError
 
@@ -97,7 +97,7 @@ class Numbers:
     """The constants of a composite, read when they are asked for."""
 
     graph: DataflowGraph
-    found: Quantized
+    found: Match
     constants: Constants
 
     def of(self, name: str) -> Scaling:

@@ -12,6 +12,7 @@ from collage_engine.lowering.compile import compile_function
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
+from collage_engine.partition.patterns import Match
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.capabilities import LowersToTir
@@ -38,7 +39,7 @@ def function_for(
     return Function(symbol, model, model.graph, nodes, inputs, outputs, instance)
 
 
-def composites(model: ImportedModel) -> list[quantized.Quantized]:
+def composites(model: ImportedModel) -> list[Match]:
     """Returns the model's disjoint composites, in order."""
     return list(quantized.within(model.graph, model.graph.everything).values())
 
@@ -52,7 +53,7 @@ def true_values(
 def outcome(
     model: ImportedModel,
     truth: TrueValues,
-    found: quantized.Quantized,
+    found: Match,
     toolchain: Any,
     number: int = 0,
 ) -> Outcome:

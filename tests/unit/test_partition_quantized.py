@@ -9,7 +9,8 @@ import pytest
 
 from collage_engine.partition import quantized
 from collage_engine.partition.greedy import greedy
-from collage_engine.partition.quantized import Quantized, completed, pattern_table
+from collage_engine.partition.patterns import Match
+from collage_engine.partition.quantized import completed, pattern_table
 from collage_engine.partition.quantized_numbers import Numbers
 from collage_engine.partition.rules import CandidateSource, composite_rules
 from collage_engine.records.toolchain import ToolchainInstance
@@ -53,11 +54,11 @@ class Graph(ValuedGraph):
     def relu(self, x: int) -> int:
         return self.add_call("nn.relu", self.type(x).shape, x)
 
-    def found(self, *outputs: int) -> list[Quantized]:
+    def found(self, *outputs: int) -> list[Match]:
         graph = self.build(*outputs)
         return list(quantized.within(graph, graph.everything).values())
 
-    def numbers(self, found: Quantized, *outputs: int) -> Numbers:
+    def numbers(self, found: Match, *outputs: int) -> Numbers:
         return Numbers(self.build(*outputs), found, self.array)
 
 

@@ -143,7 +143,7 @@ def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None
         nodes = inside | views[0].inside | views[1].inside | views[2].inside
         query, key, values = views
         found = Attention(query, key.transposed(), values, mask, scaled, result, root, nodes)
-        if _is_computed(graph, found) and _is_closed(graph, nodes, root):
+        if _is_computed(graph, found) and graph.is_closed(nodes, root):
             return found
     return None
 
@@ -171,11 +171,6 @@ def _is_computed(graph: DataflowGraph, found: Attention) -> bool:
         and len(types) == 1
         and types <= set(TYPES)
     )
-
-
-def _is_closed(graph: DataflowGraph, nodes: OperatorSet, root: OperatorNumber) -> bool:
-    """Tell whether nothing but the root is read outside of some operators."""
-    return not any(operator != root for operator in graph.exits(nodes))
 
 
 def _maker(graph: DataflowGraph, index: ValueIndex) -> Node | None:
@@ -416,7 +411,7 @@ def products_before(graph: DataflowGraph, found: Attention) -> OperatorSet:
         nodes |= one_operator(product.index)
         added = None if bias is None else _maker(graph, view.source)
         nodes |= NO_OPERATORS if added is None else one_operator(added.index)
-    return nodes if _is_closed(graph, found.nodes | nodes, found.root) else NO_OPERATORS
+    return nodes if graph.is_closed(found.nodes | nodes, found.root) else NO_OPERATORS
 
 
 def steps(places: Places, match: Match) -> list[dict[str, Any]]:

@@ -7,18 +7,15 @@ constants are checked when the function is compiled, and it becomes one step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.greedy import closed
-from collage_engine.partition.patterns import Match, all_matches, anything
+from collage_engine.partition.patterns import Match, anything, closed_matches, disjoint
 from collage_engine.records.format import TO_LOGICAL, TO_STORED, stored_shape
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
@@ -47,55 +44,24 @@ _ACTIVATIONS = {
 """By chain: oneDNN's function that it is, with its parameters."""
 
 
-class Claim(NamedTuple):
-    """A composite at a place in a graph."""
-
-    name: str
-    match: Match
-
-
-def _emit_composite(plan: OneDnnProgram, claim: Claim) -> int | None:
+def _emit_composite(plan: OneDnnProgram, match: Match) -> int | None:
     """Emit a composite; returns None where constants have other values than expected."""
-    bound = claim.match.bindings
-    if claim.name == "hardsigmoid":
+    bound = match.bindings
+    if match.kind == "hardsigmoid":
         alpha, beta = (plan.scalar(bound[name]) or 0.0 for name in ("alpha", "beta"))
         return plan.eltwise(plan.tensor(bound["x"]), "hardsigmoid", alpha, beta)
     for name in () if plan.dry else VALUES.keys() & bound.keys():
         given = plan.scalar(bound[name])
         if given is None or not np.isclose(given, VALUES[name], rtol=1e-3):
             return None
-    return plan.eltwise(plan.tensor(bound["x"]), *_ACTIVATIONS[claim.name])
+    return plan.eltwise(plan.tensor(bound["x"]), *_ACTIVATIONS[match.kind])
 
 
-_known: WeakKeyDictionary[DataflowGraph, tuple[Claim, ...]] = WeakKeyDictionary()
-"""The places of composites in graphs whose operators are read by nobody else; they may overlap."""
-
-
-def _within(graph: DataflowGraph, inside: OperatorSet) -> dict[OperatorNumber, Claim]:
-    """Return the composites that lie in a set, by root; of overlapping ones the larger."""
-    if graph not in _known:
-        _known[graph] = tuple(_search(graph))
-    chosen: dict[OperatorNumber, Claim] = {}
-    taken = NO_OPERATORS
-    for claim in _known[graph]:
-        nodes = claim.match.nodes
-        if not (nodes & ~inside or nodes & taken):
-            chosen[claim.match.root] = claim
-            taken |= nodes
-    return chosen
-
-
-def _search(graph: DataflowGraph) -> Iterator[Claim]:
-    for name, chain in ACTIVATIONS.items():
-        pattern = chain(anything("x"))
-        roots = pattern.root_ops or frozenset()
-        for root in graph.operators:
-            if graph.nodes[root].op not in roots:
-                continue
-            for match in all_matches(graph, pattern, root):
-                if closed(graph, match):
-                    yield Claim(name, match)
-                    break
+@lru_cache(maxsize=8)  # a process works on one model, or on a few of its shapes
+def _composites(graph: DataflowGraph) -> tuple[Match, ...]:
+    """Return the places of composites in a graph whose operators are read by nobody else."""
+    table = ((name, chain(anything("x"))) for name, chain in ACTIVATIONS.items())
+    return tuple(closed_matches(graph, table))
 
 
 LOWERINGS: dict[str, Callable[[OneDnnProgram, Node], int]] = {
@@ -132,12 +98,7 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
         plan.of_node[index] = plan.permute(stored, TO_LOGICAL[name])
     plan.inputs = frozenset(input_values)
     leaving = operator_set(graph.record.producers(function.outputs))
-    claims = {
-        root: each
-        for root, each in _within(graph, nodes).items()
-        if not each.match.nodes & leaving & ~one_operator(root)
-    }
-    _lower_all(plan, nodes, claims)
+    _lower_all(plan, nodes, disjoint(_composites(graph), nodes, leaving))
     for index, name in function.gives.items():
         plan.of_node[index] = plan.permute(plan.tensor(index), TO_STORED[name])
     output_values = tuple(plan.tensor(i) for i in function.outputs)
@@ -154,24 +115,24 @@ def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) ->
 
 
 def _lower_all(
-    plan: OneDnnProgram, nodes: OperatorSet, claims: dict[OperatorNumber, Claim]
+    plan: OneDnnProgram, nodes: OperatorSet, composites: dict[OperatorNumber, Match]
 ) -> None:
-    part_of = {i: root for root, each in claims.items() for i in members(each.match.nodes)}
+    part_of = {i: root for root, match in composites.items() for i in members(match.nodes)}
     for index in members(nodes):
         root = part_of.get(index)
         if root is None:
             _lower_call(plan, plan.graph.nodes[index])
-        elif index == root and not _lower_composite(plan, claims[root]):
+        elif index == root and not _lower_composite(plan, composites[root]):
             # Its constants are others than expected: operator by operator, the root last.
-            for inner in members(claims[root].match.nodes):
+            for inner in members(composites[root].nodes):
                 _lower_call(plan, plan.graph.nodes[inner])
 
 
-def _lower_composite(plan: OneDnnProgram, claim: Claim) -> bool:
-    plan.current = tuple(members(claim.match.nodes))
-    value = _emit_composite(plan, claim)
+def _lower_composite(plan: OneDnnProgram, match: Match) -> bool:
+    plan.current = tuple(members(match.nodes))
+    value = _emit_composite(plan, match)
     if value is not None:
-        plan.of_node[claim.match.root] = value
+        plan.of_node[match.root] = value
     return value is not None
 
 
@@ -195,15 +156,14 @@ def _lower_call(plan: OneDnnProgram, node: Node) -> None:
     plan.of_node[node.index] = value
 
 
-_reasons: WeakKeyDictionary[DataflowGraph, dict[int, str | None]] = WeakKeyDictionary()
-
-
 def reason_against(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Return why oneDNN cannot run a call on its own; None where it can, hence anywhere."""
-    reasons = _reasons.setdefault(graph, {})
-    if index not in reasons:
-        reasons[index] = _refusal(graph, index)
-    return reasons[index]
+    return _reasons(graph)[index]
+
+
+@lru_cache(maxsize=8)  # as above
+def _reasons(graph: DataflowGraph) -> list[str | None]:
+    return [_refusal(graph, index) for index in graph.operators]
 
 
 def _refusal(graph: DataflowGraph, index: OperatorNumber) -> str | None:

@@ -6,10 +6,9 @@ import ctypes
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
@@ -53,9 +52,6 @@ CUDART = "libcudart.so.13"
 FIRST_TF32 = 80
 """Architecture (Ampere) whose tensor cores first took tf32 and bfloat16 (CUDA C++ Programming
 Guide, compute capabilities)."""
-
-_TAKEN_ALONG: WeakKeyDictionary[DataflowGraph, dict[str, OperatorSet]] = WeakKeyDictionary()
-"""By graph and toolchain, the operators that it runs at least along with others."""
 
 
 def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
@@ -424,21 +420,9 @@ class CudaToolchain(CppToolchain):
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> str | None:
         """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
-        if self._taken_along(graph) >> index & 1:
+        if _taken_along(self, graph) >> index & 1:
             return None
         return self.refused(graph, one_operator(index))
-
-    def _taken_along(self, graph: DataflowGraph) -> OperatorSet:
-        """Return the calls of a graph that are in a match of the pattern, found out once."""
-        by_name = _TAKEN_ALONG.setdefault(graph, {})
-        if self.name not in by_name:
-            taken = NO_OPERATORS
-            for root in graph.operators:
-                for match in all_matches(graph, self.dialect.pattern, root):
-                    if match.nodes & ~taken and self.refused(graph, match.nodes) is None:
-                        taken |= match.nodes
-            by_name[self.name] = taken
-        return by_name[self.name]
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
@@ -454,3 +438,14 @@ class CudaToolchain(CppToolchain):
     ) -> bool:
         """Refuse what only goes along with a product, without one."""
         return self.refused(graph, nodes) is None
+
+
+@lru_cache(maxsize=32)  # a process works on one model, or on a few of its shapes
+def _taken_along(toolchain: CudaToolchain, graph: DataflowGraph) -> OperatorSet:
+    """Return the calls of a graph that a toolchain runs, at least along with others."""
+    taken = NO_OPERATORS
+    for root in graph.operators:
+        for match in all_matches(graph, toolchain.dialect.pattern, root):
+            if match.nodes & ~taken and toolchain.refused(graph, match.nodes) is None:
+                taken |= match.nodes
+    return taken

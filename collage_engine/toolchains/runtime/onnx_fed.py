@@ -12,11 +12,10 @@ import contextlib
 import logging
 import math
 from abc import abstractmethod
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -50,9 +49,6 @@ ARRAY_TYPES = frozenset(
 LEAST_BOUND = 4096
 """The whole numbers in masks and lengths that a library must be right about at least; chosen: as
 long as the texts and signals that models are given."""
-_bounds_of: WeakKeyDictionary[DataflowGraph, dict[str, tuple[WholeNumbers, list[float]]]]
-_bounds_of = WeakKeyDictionary()
-"""By graph and name of a toolchain, the bounds on whole numbers under which its rules judge."""
 _FOLDER = Path(__file__).resolve().parent
 
 
@@ -103,7 +99,7 @@ class OnnxFedToolchain(CppToolchain):
         for kind in (*node.types, *(graph.values[i].type for i in node.inputs)):
             if kind.dtype not in self.types:
                 return f"{title} computes no {kind.dtype}"
-        numbers, bounds = self._bounds(graph)
+        numbers, bounds = _bounds(self, graph)
         return self.inexact(numbers, node, bounds)
 
     def inexact(self, numbers: WholeNumbers, node: Node, bounds: Sequence[float]) -> str | None:
@@ -119,35 +115,13 @@ class OnnxFedToolchain(CppToolchain):
         """
         return None
 
-    def _bounds(self, graph: DataflowGraph) -> tuple[WholeNumbers, list[float]]:
-        """Return the whole numbers of a graph, with bounds under which as much as can be is exact.
-
-        Inputs that decide floats are masks and lengths, and are taken to be no larger than what is
-        made of them allows; a runtime refuses larger ones (``largest_inputs``). Inputs of which
-        whole numbers are computed may be as large as their type holds.
-        """
-        known = _bounds_of.setdefault(graph, {})
-        if self.name not in known:
-            numbers = WholeNumbers(graph)
-            parameters = [i for i in graph.record.inputs if is_whole(graph.values[i].type)]
-            given: dict[ValueIndex, float] = {i: most(graph.values[i].type) for i in parameters}
-            lowered = {i: given.pop(i) for i in parameters if numbers.decides_more[i]}
-            bounds = numbers.fitted(
-                lowered,
-                lambda node, bounds: self.inexact(numbers, node, bounds) is None,
-                least=LEAST_BOUND,
-                fixed=given,
-            )
-            known[self.name] = numbers, bounds
-        return known[self.name]
-
     def largest_inputs(self, function: Function) -> list[int]:
         """Return the magnitude of the whole numbers that each input of a function may hold.
 
         The runtime must refuse larger ones, since the library would be wrong about them. It is 0
         where all that the type holds are admitted.
         """
-        numbers, bounds = self._bounds(function.graph)
+        numbers, bounds = _bounds(self, function.graph)
         largest = []
         for index in function.inputs:
             value = function.graph.values[index]
@@ -247,6 +221,27 @@ class OnnxFedToolchain(CppToolchain):
             except ToolchainError as error:
                 _LOG.info("%s takes the cleaned model, not the file: %s", self.name, error)
         return super().compile(function)
+
+
+@lru_cache(maxsize=32)  # a process works on one model, or on a few of its shapes
+def _bounds(toolchain: OnnxFedToolchain, graph: DataflowGraph) -> tuple[WholeNumbers, list[float]]:
+    """Return the whole numbers of a graph, with bounds under which as much as can be is exact.
+
+    Inputs that decide floats are masks and lengths, and are taken to be no larger than what is
+    made of them allows; a runtime refuses larger ones (``largest_inputs``). Inputs of which whole
+    numbers are computed may be as large as their type holds.
+    """
+    numbers = WholeNumbers(graph)
+    parameters = [i for i in graph.record.inputs if is_whole(graph.values[i].type)]
+    given: dict[ValueIndex, float] = {i: most(graph.values[i].type) for i in parameters}
+    lowered = {i: given.pop(i) for i in parameters if numbers.decides_more[i]}
+    bounds = numbers.fitted(
+        lowered,
+        lambda node, bounds: toolchain.inexact(numbers, node, bounds) is None,
+        least=LEAST_BOUND,
+        fixed=given,
+    )
+    return numbers, bounds
 
 
 def serialised(model: ModelProto) -> bytes:

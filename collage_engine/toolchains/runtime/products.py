@@ -13,7 +13,6 @@ from math import prod
 from typing import Any
 
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.greedy import closed
 from collage_engine.partition.patterns import Either, Match, Pattern, all_matches, anything, op
 from collage_engine.records.graph import (
     Node,
@@ -170,7 +169,7 @@ class Dialect:
         self, graph: DataflowGraph, root: OperatorNumber, left: OperatorSet
     ) -> tuple[Product | Match, OperatorSet]:
         for match in all_matches(graph, self.pattern, root):
-            if not match.nodes & ~left and closed(graph, match):
+            if not match.nodes & ~left and graph.is_closed(match.nodes, root):
                 product = self._product(graph, match) if "anchor" in match.bindings else match
                 if product is not None:
                     return product, match.nodes

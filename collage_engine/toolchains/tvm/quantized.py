@@ -23,7 +23,7 @@ from collage_engine.kernels.relax_values import ANCHOR, const
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.tir_builder import f32
 from collage_engine.partition import quantized as table
-from collage_engine.partition.quantized import Quantized
+from collage_engine.partition.patterns import Match
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import (
     NO_OPERATORS,
@@ -82,7 +82,7 @@ class Writer:
     """
 
     def __init__(
-        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, match: Quantized
+        self, integers: Integers, builder: relax.BlockBuilder, value_of: Any, match: Match
     ) -> None:
         self.integers, self.builder, self.value_of, self.found = integers, builder, value_of, match
         self.graph = integers.graph
