@@ -133,7 +133,7 @@ class EngineClient(QObject):
     down on purpose."""
     unresponsive = Signal(bool)
     notified = Signal(str, object)
-    """A signal with a method and its params; the engine gathers them to 20 a second."""
+    """A signal with the handle of a document and an event of it."""
     logged = Signal(str)
     """A signal with a line of the engine's standard error."""
 
@@ -255,7 +255,7 @@ class EngineClient(QObject):
             self.logged.emit(f"not a message of the protocol: {text}")
             return
         if message.method is not None:
-            self._notification(message.method, message.params)
+            self._notification(message.params)
             return
         waiting = self._pending.pop(message.id, None) if message.id is not None else None
         if waiting is None:
@@ -276,14 +276,13 @@ class EngineClient(QObject):
         if waiting.on_result is not None:
             waiting.on_result(result)
 
-    def _notification(self, method: str, raw: msgspec.Raw) -> None:
-        kind = protocol.MeasuredMany if method == "measured" else protocol.Notification
+    def _notification(self, raw: msgspec.Raw) -> None:
         try:
-            params: Any = decode(raw, kind)
+            told = decode(raw, protocol.Notification)
         except msgspec.MsgspecError as error:
-            self.logged.emit(f"malformed notification {method}: {error}")
+            self.logged.emit(f"malformed notification: {error}")
             return
-        self.notified.emit(method, params)
+        self.notified.emit(told.document, told.event)
 
     def _read_errors(self) -> None:
         if self._process is None:

@@ -25,7 +25,8 @@ from collage_engine.records.answers import (
     SearchAnswer,
 )
 from collage_engine.records.answers import NoCandidate as NoCandidate
-from collage_engine.records.candidate import Candidate, CandidateRecord, Cost
+from collage_engine.records.candidate import Candidate, CandidateRecord
+from collage_engine.records.event import Event
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Profile, Run
@@ -504,20 +505,9 @@ class Job(Generic[Asked]):
 # -- notifications ---------------------------------------------------------------------
 
 
-class MeasuredMany(msgspec.Struct, frozen=True, kw_only=True):
-    """Notification ``measured``: costs that arrived since the last one (at most 20 a second)."""
-
-    document: str
-    costs: dict[str, Cost]
-
-
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """``stage, progress, log, provisional, done, probing``: an event, and what it is about.
-
-    Every notification but ``measured`` is one.
-    """
+    """``stage, progress, measured, log, provisional, done, probing``: an event of a document."""
 
     document: str
     """Empty: none (``probing``)."""
-    event: dict[str, Any]
-    """``records.event`` as builtins, with its ``type`` tag."""
+    event: Event

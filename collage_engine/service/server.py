@@ -2,8 +2,7 @@
 
 The loop reads one request a line and never computes: quick methods answer from the engine's
 records, long ones run in threads that wait for a child process, so that ``run.cancel`` is
-answered while TVM compiles. Notifications are gathered and sent at most 20 times a second;
-costs and log lines are never dropped, of ``progress`` only the newest is sent.
+answered while TVM compiles.
 """
 
 from __future__ import annotations
@@ -12,20 +11,15 @@ import logging
 import signal
 import sys
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any
 
 import msgspec
 
-from collage_engine.machine.worker import TICK_S
-from collage_engine.records.candidate import Cost
-from collage_engine.records.event import Event, Measured, Progress
+from collage_engine.records.event import Event
 from collage_engine.records.protocol import (
     METHODS,
     Hello,
-    MeasuredMany,
     Notification,
     PinsSet,
     Request,
@@ -41,64 +35,6 @@ from collage_engine.support.typed import convert, decode
 _LOG = logging.getLogger(__name__)
 
 
-class Notifier:
-    """Gathers events and writes them in batches."""
-
-    def __init__(self, write: Callable[[dict[str, Any]], None]) -> None:
-        self._write = write
-        self._lock = threading.Lock()
-        self._events: list[tuple[str, Event]] = []
-        self._costs: dict[str, dict[str, Cost]] = {}
-        self._wake = threading.Event()
-        self._closed = False
-        self._thread = threading.Thread(target=self._loop, name="notifier", daemon=True)
-        self._thread.start()
-
-    def send(self, document: str, event: Event) -> None:
-        """Queue an event; of ``progress`` only the newest is kept."""
-        with self._lock:
-            if isinstance(event, Measured):
-                self._costs.setdefault(document, {})[event.candidate] = event.cost
-            else:
-                if isinstance(event, Progress):
-                    self._events = [
-                        (d, e)
-                        for d, e in self._events
-                        if not (d == document and isinstance(e, Progress))
-                    ]
-                self._events.append((document, event))
-        self._wake.set()
-
-    def flush(self) -> None:
-        """Write what is queued."""
-        with self._lock:
-            events, self._events = self._events, []
-            costs, self._costs = self._costs, {}
-        # Costs first: a `done` must find its candidates already coloured.
-        for document, arrived in costs.items():
-            self._notify("measured", MeasuredMany(document=document, costs=arrived))
-        for document, event in events:
-            data = msgspec.to_builtins(event)
-            self._notify(data["type"], Notification(document=document, event=data))
-
-    def close(self) -> None:
-        """Write what is queued and end the thread."""
-        self._closed = True
-        self._wake.set()
-        self._thread.join(timeout=2)
-        self.flush()
-
-    def _notify(self, method: str, params: Any) -> None:
-        self._write({"jsonrpc": "2.0", "method": method, "params": params})
-
-    def _loop(self) -> None:
-        while not self._closed:
-            self._wake.wait()
-            self._wake.clear()
-            self.flush()
-            time.sleep(TICK_S)
-
-
 class Server:
     """Serves one client with one engine."""
 
@@ -106,8 +42,7 @@ class Server:
         self._source = source
         self._sink = sink
         self._lock = threading.Lock()
-        self._notifier = Notifier(self._write)
-        self.engine = Engine(self._notifier.send)
+        self.engine = Engine(self._notify)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
         self._tickets: dict[int | str, Ticket] = {}
         """Of the requests that wait or are worked on, by their JSON-RPC ids."""
@@ -121,7 +56,6 @@ class Server:
         finally:
             self.engine.close()
             self._threads.shutdown(wait=False, cancel_futures=True)
-            self._notifier.close()
 
     def _receive(self, line: bytes) -> None:
         try:
@@ -183,6 +117,11 @@ class Server:
         }
         told = {"code": code, "message": truncated(str(error)), "data": data}
         self._write({"jsonrpc": "2.0", "id": identity, "error": told})
+
+    def _notify(self, document: str, event: Event) -> None:
+        told = Notification(document=document, event=event)
+        method = type(event).__struct_config__.tag
+        self._write({"jsonrpc": "2.0", "method": method, "params": told})
 
     def _write(self, message: dict[str, Any]) -> None:
         data = msgspec.json.encode(message) + b"\n"

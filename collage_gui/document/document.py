@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import msgspec
 from PySide6.QtCore import QObject, QTimer, Signal
@@ -18,11 +17,18 @@ from collage_engine.drawing.groups import (
 )
 from collage_engine.drawing.operators import operator_graph
 from collage_engine.records import protocol
-from collage_engine.records.event import Done, Event, Log, Progress, Provisional, Stage
+from collage_engine.records.event import (
+    Done,
+    Event,
+    Log,
+    Measured,
+    Progress,
+    Provisional,
+    Stage,
+)
 from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.placement import Placement, baseline_placement
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
-from collage_engine.support.typed import convert
 from collage_engine.wording import layers
 from collage_engine.wording.figures import was_wanted_quickly
 from collage_engine.wording.titles import baseline_title
@@ -410,14 +416,12 @@ class Document(QObject):
         self.requests.handle = ""
         self.execution.engine_lost()
 
-    def _notified(self, method: str, params: Any) -> None:
-        if params.document != self.handle or not self.handle:
+    def _notified(self, document: str, event: Event) -> None:
+        if document != self.handle or not self.handle:
             return
-        if method == "measured":
-            self.costs.take_measured(params.costs)
-            return
-        event = convert(params.event, Event, json=True)
-        if isinstance(event, Stage):
+        if isinstance(event, Measured):
+            self.costs.take_measured(event)
+        elif isinstance(event, Stage):
             self.execution.show_stage(event)
         elif isinstance(event, Progress):
             self.execution.show_progress(event)

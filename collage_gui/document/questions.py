@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from PySide6.QtCore import QObject, QTimer, Signal
 
@@ -16,6 +16,7 @@ from collage_engine.records.answers import (
     SearchAnswer,
 )
 from collage_engine.records.candidate import UNKNOWN, CandidateRecord, Cost
+from collage_engine.records.event import Measured
 from collage_gui.document.shown import Selection, ShownPlacement
 from collage_gui.engine_client import EngineRequests
 from collage_gui.theme import FLOW_MS, INSTANT_MS
@@ -169,12 +170,12 @@ class CostTable(QObject):
             if candidate.cost.state != "unknown":
                 self.by_candidate[candidate.id] = candidate.cost
 
-    def take_measured(self, costs: Mapping[str, Cost]) -> None:
-        """Take the costs of a notification; they are announced soon."""
-        self.by_candidate.update(costs)
+    def take_measured(self, measured: Measured) -> None:
+        """Take the cost of a notification; several are announced together soon."""
+        self.by_candidate[measured.candidate] = measured.cost
         if not self._announce.isActive():
             self._announce.start()
-        if any(candidate not in self.candidates for candidate in costs):
+        if measured.candidate not in self.candidates:
             self.refresh()
 
     def clear(self) -> None:

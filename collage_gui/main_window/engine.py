@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtWidgets import QWidget
 
 from collage_engine.records import protocol
-from collage_engine.records.event import Probing
+from collage_engine.records.event import Event, Probing
 from collage_engine.records.toolchain import ToolchainState
-from collage_engine.support.typed import convert
 from collage_engine.wording.titles import register_toolchains
 from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
@@ -146,9 +145,8 @@ class Engine(QObject):
         for page in self._documents.pages:
             page.document.requests.logged.emit("engine", text)
 
-    def _notified(self, method: str, params: Any) -> None:
-        if method == "probing" and not self.states:
-            event = convert(params.event, Probing, json=True)
+    def _notified(self, _document: str, event: Event) -> None:
+        if isinstance(event, Probing) and not self.states:
             self.probing.emit(event.number, event.total)
 
     # -- pages -------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The service's wire: what a client may send, what it gets, how events are gathered."""
+"""The service's wire: what a client may send, what it gets."""
 
 from __future__ import annotations
 
@@ -14,15 +14,13 @@ from typing import Any
 import pytest
 
 from collage_engine.records import protocol as p
-from collage_engine.records.candidate import Cost
-from collage_engine.records.event import Done, Log, Measured, Progress
 from collage_engine.records.pin import Pin
 from collage_engine.records.toolchain import Device
 from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.service import server as server_module
 from collage_engine.service.engine import Engine
 from collage_engine.service.run_client import Ticket
-from collage_engine.service.server import Notifier, Server
+from collage_engine.service.server import Server
 from collage_engine.store.session_file import save_session
 from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, UsageError
 from tests.unit.test_session import a_document
@@ -191,28 +189,6 @@ def test_a_cancel_is_served_while_a_long_request_runs(talk):
         request(3, "run.cancel", {"document": "d"}),
     )
     assert [a["id"] for a in answers] == [1, 3, 2]
-
-
-def test_events_are_gathered_and_none_but_progress_is_dropped():
-    written: list[dict[str, Any]] = []
-    notifier = Notifier(written.append)
-    for k in range(1000):
-        notifier.send("d", Measured(candidate=f"c{k}", cost=Cost(state="measured", median_us=k)))
-        notifier.send("d", Progress(stage="measure", done=k, total=1000))
-        notifier.send("d", Log(text=str(k)))
-    notifier.send("d", Done(state="finished"))
-    notifier.close()
-    kinds = [m["method"] for m in written]
-    costs = {}
-    for message in written:
-        if message["method"] == "measured":
-            costs.update(message["params"].costs)
-    assert len(costs) == 1000
-    assert kinds.count("log") == 1000
-    assert 1 <= kinds.count("progress") < 1000
-    last = [m for m in written if m["method"] == "progress"][-1]
-    assert last["params"].event["done"] == 999
-    assert kinds[-1] == "done"
 
 
 # -- requests whose values nobody checked before -----------------------------------------
