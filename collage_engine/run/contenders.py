@@ -8,15 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.candidates.open_model import OpenModel
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
-from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.records.candidate import Candidate
+from collage_engine.planning.search_inputs import Cover, SearchInputs
 from collage_engine.records.graph import OperatorNumber
 from collage_engine.records.placement import Run
 from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
+from collage_engine.run.task import RunState
 from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import ProfilesLayers
 from collage_engine.toolchains.registry import about, get
@@ -24,24 +23,17 @@ from collage_engine.trials.baselines import baselines, pinned_cover, pinned_cove
 from collage_engine.trials.contender import Contender, with_eligibility
 
 
-def first_contenders(
-    open_model: OpenModel, catalog: CandidateCatalog, inputs: SearchInputs
-) -> list[Contender]:
+def first_contenders(state: RunState) -> list[Contender]:
     """Return the contenders that are tried before anything is measured in isolation.
 
     They are each toolchain alone on the whole model, and what it becomes under pins; the user's own
     placements; where a toolchain cannot take all of it, greedy partitioning with it first; and
     where none of these keeps the pins and the deployment limits, a cover that does.
 
-    Args:
-        open_model: The model.
-        catalog: The toolchain instances.
-        inputs: The candidates with their costs.
-
     Returns:
         The contenders, the ones that are likely to be fastest first.
     """
-    calls = open_model.model.graph
+    catalog, inputs, calls = state.catalog, state.inputs, state.task.open_model.model.graph
     contenders = [
         with_eligibility(inputs, baseline)
         for baseline in baselines(calls, catalog, inputs.settings)
@@ -69,27 +61,16 @@ def first_contenders(
     return sorted(first, key=lambda one: _sort_key(one, catalog, inputs))
 
 
-def placement_under_pins(
-    open_model: OpenModel, catalog: CandidateCatalog, inputs: SearchInputs, previous: Run
-) -> list[Contender]:
+def placement_under_pins(state: RunState) -> list[Contender]:
     """Return the placement of the run before, changed as the pins ask, as a list of one.
 
     The list is empty where it keeps the pins already, and where no such cover can be made.
-
-    Args:
-        open_model: The model.
-        catalog: The toolchain instances.
-        inputs: The candidates, with the pins.
-        previous: The run before.
     """
-    if previous.placement is None:
+    catalog, inputs, graph = state.catalog, state.inputs, state.task.open_model.model.graph
+    cover = cover_before(state)
+    if cover is None or with_eligibility(inputs, Contender(cover=cover)).eligible:
         return []
-    graph = open_model.model.graph
-    cover = candidates_of_run(graph, previous)
-    before = with_eligibility(inputs, Contender(cover=cover))
     places = {source.instance.id: number for number, source in enumerate(catalog.sources)}
-    if before.eligible or not all(part.instance.id in places for part in cover):
-        return []
     owner = [0] * len(graph)
     for part in cover:
         for operator in part.nodes:
@@ -97,6 +78,18 @@ def placement_under_pins(
     pinned = pinned_cover(graph, catalog, inputs.pins, owner)
     changed = [] if pinned is None else [with_eligibility(inputs, pinned)]
     return [contender for contender in changed if contender.eligible]
+
+
+def cover_before(state: RunState) -> Cover | None:
+    """Return the cover of the run before.
+
+    It is None where there is none, or where a toolchain of it is no longer there.
+    """
+    previous = state.task.previous
+    if previous is None or previous.placement is None:
+        return None
+    cover = candidates_of_run(state.task.open_model.model.graph, previous)
+    return cover if all(c.instance.id in state.catalog.instances for c in cover) else None
 
 
 def before_precision(contenders: Sequence[Contender], catalog: CandidateCatalog) -> list[Contender]:
@@ -180,7 +173,7 @@ def _few_partitions(inputs: SearchInputs) -> list[Contender]:
     return [with_eligibility(inputs, Contender(cover=cover))]
 
 
-def candidates_of_run(graph: DataflowGraph, run: Run) -> tuple[Candidate, ...]:
+def candidates_of_run(graph: DataflowGraph, run: Run) -> Cover:
     """Return the candidates of a run's placement, made anew from its document.
 
     Args:

@@ -148,7 +148,7 @@ def _improved(state: RunState) -> RunUpdate:
         state.catalog, state.inputs, tuning = tune_kernels(state, measuring)
         while True:
             # The covers with the least cost.
-            searched = search_covers(state.catalog, state.inputs, race, control)
+            searched = search_covers(state)
             calibrated, measured = state.inputs, measuring.counts.measured
             # Covers enter the race; what their partitions take there corrects the costs. On a
             # device the clock sees calls being issued; there candidates are timed as they run in

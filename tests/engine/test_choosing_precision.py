@@ -77,12 +77,17 @@ class Opened:
     samples: RunSamples
     control: RunControl
 
+    @property
+    def state(self) -> RunState:
+        """Return what the run knows."""
+        return RunState(self.task, self.control, self.catalog, self.inputs, self.samples)
+
     def choose(self, tolerance: float, real: Real) -> tuple[Any, Race]:
         """Choose under a tolerance; return what was chosen, and the race."""
         race: Any = Race(tolerance, real)
         bound = msgspec.structs.replace(self.samples.run_tolerance, value=tolerance)
         samples = replace(self.samples, run_tolerance=bound)
-        state = RunState(self.task, self.control, self.catalog, self.inputs, samples)
+        state = replace(self.state, samples=samples)
         state.race = race
         return choose_precision(state), race
 
@@ -116,7 +121,7 @@ def of_all(opened: Opened) -> float:
 
 
 def test_a_first_answer_and_what_cannot_mix_enter_before(opened: Opened) -> None:
-    all_of_them = first_contenders(opened.task.open_model, opened.catalog, opened.inputs)
+    all_of_them = first_contenders(opened.state)
     early = before_precision(all_of_them, opened.catalog)
     assert [one.name for one in early] == ["onnxruntime"]
     assert sum(one.reduced for one in all_of_them) >= 2

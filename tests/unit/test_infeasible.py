@@ -132,7 +132,9 @@ def refusal(out_of_time: bool, wrong_models: tuple[str, ...] = (), **costs: Cost
         race: Any = SimpleNamespace(standings=standings)
         control = RunControl()
         control.cut_short += ["measure"] if out_of_time else []
-        search_covers(catalog, inputs_of(**costs), race, control)
+        inputs = inputs_of(**costs)
+        state: Any = SimpleNamespace(catalog=catalog, inputs=inputs, race=race, control=control)
+        search_covers(state)
     return str(caught.value)
 
 

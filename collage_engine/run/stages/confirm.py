@@ -7,11 +7,9 @@ import time
 from collections.abc import Sequence
 from typing import Literal
 
-from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.planning.search_inputs import Cover
 from collage_engine.records.placement import Run
-from collage_engine.run.contenders import candidates_of_run
+from collage_engine.run.contenders import cover_before
 from collage_engine.run.run_document import ConfirmResult, chosen_placement, with_nan_losses
 from collage_engine.run.stages.whole_models import bench_of, exporting_s, timed
 from collage_engine.run.task import RunState
@@ -42,8 +40,7 @@ def confirm_winner(state: RunState, covers: Sequence[Cover]) -> ConfirmResult:
         race = _race_of_objective(state)
         others = _baselines(state, race)
         if quick:
-            graph = task.open_model.model.graph
-            covers = [*covers[:1], *_cover_before(task.previous, graph, state.catalog)]
+            covers = [*covers[:1], *filter(None, [cover_before(state)])]
             others = _fastest_before(others, task.previous) or others[:1]
         ours = [with_eligibility(inputs, Contender(cover=cover)) for cover in covers]
         race.enter(ours, on_progress=report.progress)
@@ -104,19 +101,6 @@ def _baselines(state: RunState, race: Race) -> list[Contender]:
         contenders,
         key=lambda one: (one.kind != "user", not one.eligible, us.get(one.key, math.inf)),
     )
-
-
-def _cover_before(
-    previous: Run | None, graph: DataflowGraph, catalog: CandidateCatalog
-) -> list[Cover]:
-    """Return the cover of the run before as a list of one.
-
-    The list is empty where there is none, or where a toolchain of it is no longer there.
-    """
-    if previous is None or previous.placement is None:
-        return []
-    cover = candidates_of_run(graph, previous)
-    return [cover] if all(c.instance.id in catalog.instances for c in cover) else []
 
 
 def _fastest_before(others: Sequence[Contender], previous: Run | None) -> list[Contender]:

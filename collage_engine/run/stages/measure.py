@@ -9,14 +9,13 @@ import contextlib
 import time
 from collections.abc import Iterator
 
-from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.machine.run_control import RunControl, StageReport
+from collage_engine.machine.run_control import StageReport
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
 from collage_engine.records.candidate import CostTable
 from collage_engine.records.placement import Run
 from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
-from collage_engine.run.task import RunState, RunTask
+from collage_engine.run.task import RunState
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
 from collage_engine.timing.measurer import Measuring
@@ -58,8 +57,7 @@ def measure_candidates(state: RunState, measuring: Measuring) -> SearchInputs:
         is_quick = task.is_quick and has_cover(inputs)
         seconds = 0.0 if is_quick else seconds
         planner = MeasurementPlanner(inputs, measuring, groups_of(graph), _profiled(race))
-        part = control.within(seconds)
-        is_complete = _measure(task, state.catalog, planner, part, seconds, report, goes_on)
+        is_complete = _measure(state, planner, seconds, report, goes_on)
         if is_complete and "measure" in control.cut_short:
             control.cut_short.remove("measure")  # the first time it was
         elif not is_complete and not is_quick:
@@ -94,21 +92,13 @@ def _profiled(race: Race) -> Iterator[Timed]:
 
 
 def _measure(
-    task: RunTask,
-    catalog: CandidateCatalog,
-    planner: MeasurementPlanner,
-    control: RunControl,
-    seconds: float,
-    report: StageReport,
-    goes_on: bool,
+    state: RunState, planner: MeasurementPlanner, seconds: float, report: StageReport, goes_on: bool
 ) -> bool:
     """Measure transitions and candidates, also where that comes to an early end.
 
     Args:
-        task: What the run was asked for.
-        catalog: The toolchain instances.
+        state: What the run knows.
         planner: Measures; it holds what is known of the candidates, which stands at an early end.
-        control: Ends when the time for it is over.
         seconds: The time for it.
         report: Takes progress.
         goes_on: Whether it was asked for transitions before.
@@ -119,6 +109,7 @@ def _measure(
     Raises:
         MeasureError: Nothing can be measured, and what is known makes no cover.
     """
+    open_model, control = state.task.open_model, state.control.within(seconds)
     deadline = time.monotonic() + seconds
     total = len({c.key for c in planner.inputs.candidates})
 
@@ -132,13 +123,13 @@ def _measure(
             with contextlib.suppress(*([Cancelled] if is_short else [])):
                 part = control.within(0.0) if is_short else control
                 settings = planner.inputs.settings
-                constants = transition_constants(task.open_model, catalog, settings, part, now)
+                constants = transition_constants(open_model, state.catalog, settings, part, now)
                 planner.inputs = planner.inputs.with_constants(constants)
         control.check()
         now("recording the model's own values")
         return planner.measure(deadline)
     except (Cancelled, MeasureError) as error:
-        costs = task.open_model.with_stored_costs(planner.inputs.candidates, planner.inputs.costs)
+        costs = open_model.with_stored_costs(planner.inputs.candidates, planner.inputs.costs)
         planner.inputs = planner.inputs.with_costs(costs)
         if isinstance(error, MeasureError):
             if not has_cover(planner.inputs):

@@ -4,38 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 
-from collage_engine.candidates.catalog import CandidateCatalog
-from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates, infeasible_details
 from collage_engine.planning.search_inputs import SearchInputs, SearchResult
 from collage_engine.records.operators import NodeTitles
+from collage_engine.run.task import RunState
 from collage_engine.search.problem import Answer
 from collage_engine.support.errors import InfeasibleError
 from collage_engine.support.text import NAMED, counted
 from collage_engine.toolchains.registry import title_of
-from collage_engine.trials.race import Race
 from collage_engine.wording.sentences import UNDECIDED
 
 
-def search_covers(
-    catalog: CandidateCatalog, inputs: SearchInputs, race: Race, control: RunControl
-) -> SearchResult:
+def search_covers(state: RunState) -> SearchResult:
     """Search the covers with the least cost.
 
     Raises:
         InfeasibleError: Measured candidates cover the graph in no way.
     """
-    with control.stage("search") as report:
+    inputs, standings = state.inputs, state.race.standings
+    with state.control.stage("search") as report:
         covers = inputs.search()
         if covers.answer.infeasible is not None:
-            out_of_time = "measure" in control.cut_short
             raise no_cover_error(
                 inputs,
                 covers.answer,
-                catalog.without_candidates,
-                race.standings.failures(),
-                wrong_models=race.standings.wrong_models(),
-                out_of_time=out_of_time,
+                state.catalog.without_candidates,
+                standings.failures(),
+                wrong_models=standings.wrong_models(),
+                out_of_time="measure" in state.control.cut_short,
             )
         if not covers.covers:
             raise InfeasibleError(f"no placement was found: {UNDECIDED}", {})

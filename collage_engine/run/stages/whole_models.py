@@ -11,8 +11,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from collage_engine.candidates.catalog import CandidateCatalog, with_keys
-from collage_engine.candidates.open_model import OpenModel
+from collage_engine.candidates.catalog import with_keys
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.candidate import Candidate, Cost
 from collage_engine.records.event import Provisional, StageName
@@ -101,11 +100,10 @@ def whole_models(
         state: What the run knows by now.
         has_precision: Whether products are going to be chosen that may be rounded.
     """
-    task, catalog, inputs = state.task, state.catalog, state.inputs
-    if task.is_quick and task.previous is not None:
-        return placement_under_pins(task.open_model, catalog, inputs, task.previous), []
-    contenders = first_contenders(task.open_model, catalog, inputs)
-    early = before_precision(contenders, catalog) if has_precision else contenders
+    if state.task.is_quick and state.task.previous is not None:
+        return placement_under_pins(state), []
+    contenders = first_contenders(state)
+    early = before_precision(contenders, state.catalog) if has_precision else contenders
     return early, [contender for contender in contenders if contender not in early]
 
 
@@ -126,7 +124,7 @@ def enter_whole_models(
     Raises:
         Cancelled: The user stopped the run.
     """
-    race, control, open_model = state.race, state.control, state.task.open_model
+    race, control = state.race, state.control
     if contenders:
         with control.stage(stage) as report:
             now, left_s = time.monotonic(), race.clock.left_s - reserved_s
@@ -143,7 +141,7 @@ def enter_whole_models(
     inputs = state.inputs
     if race.standings.call_us is not None:
         inputs = inputs.with_constants({CALL: race.standings.call_us})
-    return with_trial_costs(open_model, state.catalog, inputs, race.standings.results())
+    return _with_trial_costs(state, inputs)
 
 
 def exporting_s(task: RunTask) -> float:
@@ -168,12 +166,7 @@ def _detail(results: Sequence[ContenderResult], race: Race) -> str:
     return f"{tried}; the fastest is {race.leader.contender.title} with {time_text(us)}"
 
 
-def with_trial_costs(
-    open_model: OpenModel,
-    catalog: CandidateCatalog,
-    inputs: SearchInputs,
-    results: Sequence[ContenderResult],
-) -> SearchInputs:
+def _with_trial_costs(state: RunState, inputs: SearchInputs) -> SearchInputs:
     """Return the inputs with costs of partitions that were tried in whole models.
 
     A whole model takes in a search what it took in its trial, so that there is a cover with a cost
@@ -184,12 +177,11 @@ def with_trial_costs(
     exported, since these are no isolated costs.
 
     Args:
-        open_model: The model, with the store.
-        catalog: The toolchain instances, and what measurement keys are made with.
+        state: What the run knows.
         inputs: The candidates with their costs so far.
-        results: The trials.
     """
-    ran = timed(results)
+    model, catalog = state.task.open_model.model, state.catalog
+    ran = timed(state.race.standings.results())
     in_one = [result for result in ran if len(result.contender.cover) == 1]
     costs: dict[str, Cost] = {}
     tried: dict[str, Candidate] = {}
@@ -200,10 +192,10 @@ def with_trial_costs(
             if us > 0 and part.id not in costs and replaces(us, isolated, is_whole):
                 costs[part.id] = _cost(outcome, us, is_whole)
                 tried[part.id] = inputs.by_id.get(part.id, part)
-    new = with_keys(open_model.model, catalog.keys, (c for c in tried.values() if not c.key))
+    new = with_keys(model, catalog.keys, (c for c in tried.values() if not c.key))
     merged = {**tried, **{c.id: c for c in new}}
     whole = {one.contender.cover[0].id for one in in_one}
-    _keep(open_model, catalog, [c for c in merged.values() if c.id in whole], costs)
+    _keep(state, [c for c in merged.values() if c.id in whole], costs)
     added = [c for c in merged.values() if c.id not in inputs.by_id]
     return inputs.with_candidates([*inputs.candidates, *added], inputs.costs.with_isolated(costs))
 
@@ -235,13 +227,9 @@ def _cost(outcome: ContenderResult, us: float, is_whole: bool) -> Cost:
     )
 
 
-def _keep(
-    open_model: OpenModel,
-    catalog: CandidateCatalog,
-    whole: Sequence[Candidate],
-    costs: dict[str, Cost],
-) -> None:
+def _keep(state: RunState, whole: Sequence[Candidate], costs: dict[str, Cost]) -> None:
     """Store what whole models took, so that a later run rests on the same costs."""
+    open_model, catalog = state.task.open_model, state.catalog
     # Measuring reports a store that cannot be written; the answer stands.
     with contextlib.suppress(MeasureError):
         open_model.store.put_many(
