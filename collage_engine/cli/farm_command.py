@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import msgspec
 
@@ -25,12 +25,14 @@ if TYPE_CHECKING:
     from collage_engine.farm.task import FarmTask
 
 
-def farm(options: argparse.Namespace) -> int:
-    """Serve a farm or join one; the exit status."""
-    return _serve(options) if options.action == "serve" else _join(options)
+def farm(options: argparse.Namespace) -> NoReturn:
+    """Serve a farm or join one: this process becomes Dask's."""
+    if options.action == "serve":
+        _serve(options)
+    _join(options)
 
 
-def _serve(options: argparse.Namespace) -> int:
+def _serve(options: argparse.Namespace) -> NoReturn:
     from collage_engine.farm.processes import TRUST, certificate_path, make_certificate, serve
 
     certificate = certificate_path()
@@ -43,10 +45,10 @@ def _serve(options: argparse.Namespace) -> int:
     path = shlex.quote(str(certificate))
     say(f"a machine joins with: ssh HOST collage farm join {address} --certificate - < {path}")
     sys.stdout.flush()
-    return serve(host, options.port, certificate)
+    serve(host, options.port, certificate)
 
 
-def _join(options: argparse.Namespace) -> int:
+def _join(options: argparse.Namespace) -> NoReturn:
     from collage_engine.farm.processes import certificate_path, join
 
     certificate = certificate_path()
@@ -58,7 +60,7 @@ def _join(options: argparse.Namespace) -> int:
         certificate.write_bytes(sys.stdin.buffer.read())
     elif options.certificate:
         certificate = Path(options.certificate)
-    return join(options.address, options.name or "", certificate, complain)
+    join(options.address, options.name or "", certificate, complain)
 
 
 def place_on_farm(

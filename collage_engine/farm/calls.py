@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
 import msgspec
+import numpy as np
 
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.shapes import ShapeChoice
@@ -85,34 +86,25 @@ def choose(
         batch: The dimension of which fewer rows may be padded, if there is one.
         most: Shapes at most.
     """
-    best_us = [shape.us for shape in logged]
-    served = [
-        sum(shape.calls for shape in logged if reaches(more.choice, shape.choice, batch))
-        for more in logged
-    ]
-    several = [more for more, calls in zip(logged, served, strict=True) if calls > 1]
-    left = several or list(logged)
+    calls = np.array([shape.calls for shape in logged])
+    own_us = np.array([shape.us for shape in logged])
+    served = np.array(
+        [[reaches(more.choice, shape.choice, batch) for shape in logged] for more in logged]
+    )
+    left = [*np.flatnonzero(served @ calls > 1)] or [*range(len(logged))]
+    # A row for each shape: what the calls of all shapes take where it is placed.
+    placed_us = np.where(served, EXPECTED * own_us[:, None], np.inf)
     choices: list[ShapeChoice] = []
-
-    def with_one_more(more: LoggedShape) -> list[float]:
-        return [
-            min(us, EXPECTED * more.us) if reaches(more.choice, shape.choice, batch) else us
-            for us, shape in zip(best_us, logged, strict=True)
-        ]
-
-    def sum_us(times: Iterable[float]) -> float:
-        return sum(shape.calls * us for shape, us in zip(logged, times, strict=True))
-
+    best_us = own_us
     # A shape takes a run of its own, and what it saves must be told from noise.
-    least_us = TIE_SHARE * sum_us(best_us)
+    least_us = TIE_SHARE * (own_us @ calls)
     while left and len(choices) < most:
-        more = min(left, key=lambda shape: sum_us(with_one_more(shape)))
-        new_us = with_one_more(more)
-        if sum_us(best_us) - sum_us(new_us) < least_us and choices:
+        sums_us = [np.minimum(best_us, placed_us[number]) @ calls for number in left]
+        if best_us @ calls - min(sums_us) < least_us and choices:
             break
-        best_us = new_us
-        left.remove(more)
-        choices.append(more.choice)
+        number = left.pop(int(np.argmin(sums_us)))
+        best_us = np.minimum(best_us, placed_us[number])
+        choices.append(logged[number].choice)
     return tuple(choices)
 
 

@@ -176,7 +176,7 @@ def keep(answer: PlaceAnswer, store: Store, session: Path | None, out: Path | No
             write_atomically(session, answer.session)
         if answer.artifact and out is not None:
             check_target_folder(out)
-            replace_atomically(out, lambda folder: task.unpack(answer.artifact, folder))
+            replace_atomically(out, lambda folder: task.write_files(folder, answer.artifact))
     except OSError as error:
         raise FarmError(f"{error.filename or out} cannot be written: {error.strerror}") from error
     if answer.run is not None:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import os
 import platform
 import re
-import signal
 import ssl
 import stat
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from collage_engine.machine.device import device
 from collage_engine.machine.folders import cache_folder
@@ -130,16 +128,13 @@ def kind_of_machine() -> str:
     return re.sub(r"[^a-z0-9]+", "-", about.lower()).strip("-")
 
 
-def serve(host: str, port: int, certificate: Path) -> int:
-    """Run a scheduler until it is stopped.
+def serve(host: str, port: int, certificate: Path) -> NoReturn:
+    """Become a scheduler, which runs until it is stopped.
 
     Args:
         host: The address to listen on.
         port: The port to listen on.
         certificate: The farm's.
-
-    Returns:
-        The scheduler's exit status.
 
     Raises:
         FarmError: There is no certificate to use.
@@ -147,11 +142,11 @@ def serve(host: str, port: int, certificate: Path) -> int:
     security(certificate)
     # Even without a dashboard Dask opens an HTTP server, by default on all addresses without TLS.
     options = ["--host", f"tls://{host}", "--port", str(port), "--dashboard-address", "127.0.0.1:0"]
-    return _run(["scheduler", *options], certificate)
+    _become(["scheduler", *options], certificate)
 
 
-def join(address: str, name: str, certificate: Path, say: Callable[[str], None]) -> int:
-    """Run a worker until the farm ends, or this process is asked to.
+def join(address: str, name: str, certificate: Path, say: Callable[[str], None]) -> NoReturn:
+    """Become a worker, which runs until the farm ends or it is asked to.
 
     A worker that dies is not started again: that is a service manager's work.
 
@@ -160,9 +155,6 @@ def join(address: str, name: str, certificate: Path, say: Callable[[str], None])
         name: What the farm calls this machine; empty: its host's name.
         certificate: The farm's.
         say: Takes a sentence for the user.
-
-    Returns:
-        The worker's exit status.
 
     Raises:
         UsageError: Another worker runs on this machine; two would disturb each other.
@@ -174,14 +166,14 @@ def join(address: str, name: str, certificate: Path, say: Callable[[str], None])
     folder = cache_folder() / "farm"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
-        # Held until this process ends.
-        hold_lock(folder / "machine.lock", wait=False)
+        # Held until the worker ends.
+        os.set_inheritable(hold_lock(folder / "machine.lock", wait=False), True)
         say(f"{name} joins {address} as a machine of the kind {kind}")
         # A nanny would set variables of the allocator and of thread pools, which change times.
         options = ["--nthreads", "1", "--memory-limit", "0", "--no-nanny", "--name", name]
         options += ["--resources", f"{MACHINE}=1 {kind}=1", "--death-timeout", "60"]
         options += ["--dashboard-address", "127.0.0.1:0", "--local-directory", str(folder)]
-        return _run(["worker", address, *options], certificate)
+        _become(["worker", address, *options], certificate)
     except BlockingIOError:
         raise UsageError(
             "this machine is in a farm already: two workers would measure beside each other"
@@ -190,24 +182,12 @@ def join(address: str, name: str, certificate: Path, say: Callable[[str], None])
         raise FarmError(f"{folder} cannot be used: {error.strerror}") from error
 
 
-def dask_environment() -> dict[str, str]:
-    """Return the environment of a farm's process, which imports the engine that runs now."""
+def _become(arguments: list[str], certificate: Path) -> NoReturn:
+    """Run one of Dask's commands in place of this process; it imports the engine that runs now."""
+    for option in ("ca-file", "cert", "key"):
+        arguments += [f"--tls-{option}", str(certificate)]
     engine = str(Path(__file__).resolve().parents[2])
     path = [engine, os.environ.get("PYTHONPATH", "")]
     settings = {f"DASK_{name}": value for name, value in SETTINGS.items()}
-    return {**settings, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
-
-
-def _run(arguments: list[str], certificate: Path) -> int:
-    """Run one of Dask's commands; signals that end this process end it first."""
-    for option in ("ca-file", "cert", "key"):
-        arguments += [f"--tls-{option}", str(certificate)]
-    command = [sys.executable, "-P", "-m", "dask", *arguments]
-    child = subprocess.Popen(command, env=dask_environment(), start_new_session=True)
-
-    def end(*_: object) -> None:
-        child.terminate()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, end)
-    return child.wait()
+    environment = {**settings, **os.environ, "PYTHONPATH": os.pathsep.join(filter(None, path))}
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "dask", *arguments], environment)

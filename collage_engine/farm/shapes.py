@@ -114,31 +114,31 @@ def place_shapes(
         with _in_sentences(choices[0]):
             first = msgspec.structs.replace(settings, shapes=entries[0].model.shapes)
             engine.request(p.Enumerate(document=handles[0], settings=first))
-        for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
-            left_s = ends_at - time.monotonic()
-            stopped = any(run.ended == "stopped" for run in runs)
-            share = STOPPED_BUDGET_S if stopped else left_s / (len(choices) - number)
-            mine = msgspec.structs.replace(
-                settings,
-                shapes=entries[number].model.shapes,
-                budget_s=max(STOPPED_BUDGET_S, share),
-                name=choice.text,
-            )
-            engine.tell(handle, Log(text=f"For {choice.text}:"))  # what is told next is of it
-            with _in_sentences(choice), _saved_after_failure(engine, handles[0], session):
-                answers.set_pins(engine.document(handle), pins)
-                folder = None if out is None else str(folders[number])
-                runs.append(engine.run(p.RunStart(document=handle, settings=mine, out=folder)))
-        graphs = [engine.document(handle).document.graph for handle in handles]
-        rows = tuple(map(shape_row, choices, graphs, runs))
         sharing = None
-        if out is not None:
-            dims = [choice.dims for choice in choices]
-            with _saved_after_failure(engine, handles[0], session):
+        try:
+            for number, (choice, handle) in enumerate(zip(choices, handles, strict=True)):
+                mine = msgspec.structs.replace(
+                    settings,
+                    shapes=entries[number].model.shapes,
+                    budget_s=budget_share_s(runs, ends_at - time.monotonic(), len(choices)),
+                    name=choice.text,
+                )
+                engine.tell(handle, Log(text=f"For {choice.text}:"))  # what is told next is of it
+                with _in_sentences(choice):
+                    answers.set_pins(engine.document(handle), pins)
+                    folder = None if out is None else str(folders[number])
+                    runs.append(engine.run(p.RunStart(document=handle, settings=mine, out=folder)))
+            if out is not None:
+                dims = [choice.dims for choice in choices]
                 menu = [state.name for state in runs[0].toolchains if state.available]
                 own = fastest(Path(path), folders, menu) if others else None
                 batch = call_in_child(PROOF, (str(path), tuple(dims[0])), timeout_s=WORK_S)
                 sharing = combine_artifacts(folders, dims, Path(out), own, batch)
+        except CollageError:
+            _save(engine, handles[0], session)
+            raise
+    graphs = [engine.document(handle).document.graph for handle in handles]
+    rows = tuple(map(shape_row, choices, graphs, runs))
     for run in runs:
         run.shapes, run.sharing = list(rows), sharing
         run.artifact = None if out is None else str(out)
@@ -164,14 +164,16 @@ def _in_sentences(choice: ShapeChoice) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def _saved_after_failure(engine: Engine, handle: str, session: Path | None) -> Iterator[None]:
-    """Write the session also where what is inside fails or is cancelled."""
-    try:
-        yield
-    except CollageError:
-        _save(engine, handle, session)
-        raise
+def budget_share_s(runs: Sequence[Run], left_s: float, count: int) -> float:
+    """Return the seconds of budget of the next of several runs.
+
+    Args:
+        runs: Those that have ended.
+        left_s: What is left of the budget of all of them.
+        count: How many they are to be.
+    """
+    stopped = any(run.ended == "stopped" for run in runs)
+    return STOPPED_BUDGET_S if stopped else max(STOPPED_BUDGET_S, left_s / (count - len(runs)))
 
 
 def _save(engine: Engine, handle: str, session: Path | None) -> SessionError | None:

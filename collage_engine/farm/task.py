@@ -7,12 +7,10 @@ machine that is in no farm. Dask pickles what travels.
 from __future__ import annotations
 
 import contextlib
-import io
 import platform
-import tarfile
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +55,8 @@ class PlaceAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The document of the run; None: it failed."""
     session: bytes = b""
     """The session's file."""
-    artifact: bytes = b""
-    """The artifact's folder as a tar archive; empty: there is none."""
+    artifact: dict[str, bytes] = {}
+    """Contents of the artifact's files by path in its folder; empty: there is none."""
     measurements: bytes = b""
     """What the machine measured meanwhile, as ``collage store export`` writes it."""
     failure: str = ""
@@ -135,13 +133,7 @@ def _place_in(
     answer: dict[str, Any],
 ) -> None:
     """Do the run in a folder, and note what it made in the answer as soon as it is there."""
-    folder_of_model = (folder / "model").resolve()
-    for relative, content in files.items():
-        target = (folder_of_model / relative).resolve()
-        if not target.is_relative_to(folder_of_model):
-            raise CollageError(f"{relative} leads out of the model's folder")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+    write_files(folder / "model", files)
     out, saved = folder / "out", folder / "run.collage"
 
     def listen(event: Event) -> None:
@@ -150,7 +142,7 @@ def _place_in(
         elif isinstance(event, Log):
             tell(event.text)
 
-    model, settings = folder_of_model / task.model.name, task.settings
+    model, settings = folder / "model" / task.model.name, task.settings
     with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
         opening = p.ModelOpen(path=str(model), shapes=settings.shapes)
         handle = engine.request(opening).document
@@ -178,22 +170,19 @@ def _place_in(
             if opened.document.runs:
                 engine.request(p.SessionSave(document=handle, path=str(saved)))
                 answer["session"] = saved.read_bytes()
-    answer["artifact"] = packed(out)
+    written = [file for file in out.rglob("*") if file.is_file()]
+    answer["artifact"] = {str(file.relative_to(out)): file.read_bytes() for file in written}
 
 
-def packed(folder: Path) -> bytes:
-    """Return a folder as a tar archive in memory."""
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        archive.add(folder, arcname=".")
-    return stream.getvalue()
-
-
-def unpack(archive: bytes, folder: Path) -> None:
-    """Write the files of ``packed`` into a folder, which may be there.
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files with these contents, by path relative to a folder, which may be there.
 
     Raises:
-        tarfile.FilterError: A file would lie outside of the folder, or is none that data may be.
+        CollageError: A file would lie outside of the folder.
     """
-    with tarfile.open(fileobj=io.BytesIO(archive)) as opened:
-        opened.extractall(folder, filter="data")
+    for relative, content in files.items():
+        target = (folder / relative).resolve()
+        if not target.is_relative_to(folder.resolve()):
+            raise CollageError(f"{relative} leads out of the folder")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)

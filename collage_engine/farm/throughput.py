@@ -12,6 +12,7 @@ import msgspec
 from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.paired_times import PROCESSES
+from collage_engine.farm.shapes import budget_share_s
 from collage_engine.loader.run_artifact import BENCHMARK_S
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch, resolve
@@ -30,8 +31,6 @@ MOST_WAYS = 4
 """Ways of sharing the processors that are tried; chosen: each takes a run of its own."""
 TURN_S = 2 * BENCHMARK_S
 """Seconds of the budget that are kept for one turn, which loads an artifact and runs it."""
-LEAST_BUDGET_S = 1.0
-"""Seconds of budget of a run for which nothing is left; it then takes the fastest whole model."""
 
 
 def ways(cores: int) -> list[tuple[int, int]]:
@@ -80,13 +79,11 @@ def place_for_throughput(engine: Engine, request: RunStart) -> Run:
         engine.request(Enumerate(document=handle, settings=settings))
         for number, (streams, threads) in enumerate(tried):
             left_s = settings.budget_s - turns_s - request.spent_s - (time.monotonic() - began)
-            stopped = any(run.ended == "stopped" for run in runs)
-            share = 0.0 if stopped else left_s / (len(tried) - number)
             mine = msgspec.structs.replace(
                 settings,
                 streams=streams,
                 threads=threads,
-                budget_s=max(LEAST_BUDGET_S, share),
+                budget_s=budget_share_s(runs, left_s, len(tried)),
                 name=f"{counted(streams, 'instance')} of {counted(threads, 'thread')}",
             )
             folder = str(folders[number])
