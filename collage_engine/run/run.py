@@ -42,8 +42,7 @@ from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.measurer import Measuring
 from collage_engine.trials.calibration import calibrate_costs
 from collage_engine.trials.mixes import try_mixes
-from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES
-from collage_engine.trials.runner import early_builder
+from collage_engine.trials.placement_process import ONE_LOADED_FROM_BYTES, early_builder
 
 
 def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunControl) -> RunUpdate:

@@ -74,7 +74,7 @@ def try_mixes(
     graph = model.graph
     groups = groups_of(graph)
     taken = _taken(groups, catalog, inputs, _alone_us(race))
-    able = catalog.target.kind == "cpu" and not race.runner.bench.exclusive
+    able = catalog.target.kind == "cpu" and not race.bench.exclusive
     if not able or len(taken) < 2 or race.leader is None:
         return inputs
     seconds = race.clock.for_step_s

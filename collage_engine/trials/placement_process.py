@@ -1,4 +1,4 @@
-"""One placement, built into a module and loaded in a process of its own.
+"""Builds placements and runs each in a process of its own: what the race rests on.
 
 A process of its own with its own environment, so that no thread pool of one placement spins in
 another's time. The process sleeps on its pipe until it is asked for something.
@@ -6,15 +6,17 @@ another's time. The process sleeps on its pipe until it is asked for something.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import shutil
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from threading import Event
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,7 +24,6 @@ from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
-from collage_engine.machine.device import WARM_S
 from collage_engine.machine.faults import FaultTracker
 from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
 from collage_engine.records.candidate import Candidate
@@ -36,17 +37,18 @@ from collage_engine.support.time_limits import (
     LEAST_S,
     WORK_S,
     Flag,
+    FlagWhen,
     with_weights,
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
 from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.objective import TAIL, TrialSettings
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
     LONG_ROUND_S,
-    PAUSE_S,
+    ErrorsByOutput,
     OpenPlacement,
-    OutputErrors,
     PeakMemory,
     PlacementProfile,
     ProfilePlacement,
@@ -80,38 +82,11 @@ waited 0.16 to 0.2 s for that to end (two threads, Zen 4); calls take the same e
 ONE_LOADED_FROM_BYTES = 2e9
 """Bytes of weights from which on one placement is loaded at a time, and loaded again for each of
 its rounds; chosen: each holds its weights once more, and two of this size take 4 GB."""
-TAIL = 99
-"""The percentile of a round's calls that stands for it where the tail is the objective."""
 
+Module: TypeAlias = tuple[Path, BuiltModule]
+"""The folder of a built module, and what the builder says of it."""
 StartWorker = Callable[..., Worker]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrialSettings:
-    """How placements are built, and how a round of one goes: a rest, a warm-up, then timed calls.
-
-    Attributes:
-        round_s: Seconds of timed calls, one at least; chosen: with some ten contenders, two rounds
-            a second.
-        warm_s: Seconds of calls before, at least one.
-        rest_s: Seconds of rest before these.
-        tail: Whether a round's slowest calls stand for it, so that every interruption counts.
-        streams: Instances that work without a pause, in one process, each with threads and
-            processors of its own; 0: single calls are timed, of one instance.
-        spin: Whether idle threads spin; None: as ``build.may_spin`` says.
-        most_memory_bytes: Resident memory of a running placement, from which on it cannot win; 0:
-            any is allowed.
-    """
-
-    round_s: float = 0.04
-    """Chosen: with some ten contenders, two rounds a second."""
-    warm_s: float = WARM_S
-    rest_s: float = PAUSE_S
-    tail: bool = False
-    streams: int = 0
-    spin: bool | None = None
-    most_memory_bytes: int = 0
 
 
 def build_request(
@@ -128,64 +103,108 @@ def build_request(
     )
 
 
+@contextlib.contextmanager
+def early_builder(model: ModelRecord, cancelled: Flag) -> Iterator[Worker]:
+    """Start the worker that builds: it opens the model while its candidates are enumerated."""
+    builder, ended = Worker(BUILD_JOB, name="collage-build"), threading.Event()
+    opening = build_request(model, (), spin=None, folder="")
+    is_over = FlagWhen(lambda: ended.is_set() or cancelled.is_set())
+
+    def open_model() -> None:
+        with contextlib.suppress(CollageError):  # the first build fails again, and says so
+            builder.call(opening, with_weights(WORK_S, model.weights_bytes), is_over)
+
+    threading.Thread(target=open_model, daemon=True).start()
+    try:
+        yield builder
+    finally:
+        ended.set()
+        builder.close()
+
+
+@dataclass(eq=False)
 class TrialBench:
-    """What the trials of one model share: the model's file, the samples, how they are run.
+    """What the trials of one model share; it builds placements and runs each in its own process.
+
+    No process is started before it is needed; closing the bench ends them all.
 
     Attributes:
         model: What placements compute.
-        folder: Scratch space that outlives whatever is wanted of the modules.
-        samples: A folder for each sample.
-        bounds: What error an output is allowed, where outputs are allowed different ones.
-        unchecked: The outputs whose errors say nothing.
-        has_nan: Whether a true output holds NaN, which some toolchains may lose.
+        samples: The inputs and true outputs on which they are checked; they are timed on the first.
         tolerance: On ``max|y-r| / max|r|`` of the outputs.
+        folder: Scratch space that outlives whatever is wanted of the modules.
         settings: How placements are built and run.
         cancelled: Ends every call when it is set.
         start_worker: Makes a process; tests give another one.
         faults: Which toolchains crashed or hung in this run.
         left_s: Returns the seconds that the run has left: who takes too much of them is out.
+        modules: What was built before, by the contender's key; it is not built again.
+        builder: The worker that builds; None: one is started when it is needed.
+        sample_folders: A folder for each sample.
+        has_nan: Whether a true output holds NaN, which some toolchains may lose.
         exclusive: Whether several placements would take too much memory together.
     """
 
-    def __init__(
-        self,
-        model: ImportedModel,
-        samples: Sequence[Sample],
-        tolerance: float,
-        folder: Path,
-        *,
-        settings: TrialSettings | None = None,
-        cancelled: Flag | None = None,
-        start_worker: StartWorker = Worker,
-        faults: FaultTracker | None = None,
-        left_s: Callable[[], float] = lambda: math.inf,
-    ) -> None:
-        """Write the samples; no process is started yet."""
-        self.model = model
-        self.folder = folder
-        self.samples = tuple(folder / f"sample{k}" for k, _ in enumerate(samples, start=1))
-        for place, sample in zip(self.samples, samples, strict=True):
+    model: ImportedModel
+    samples: Sequence[Sample]
+    tolerance: float
+    folder: Path
+    settings: TrialSettings = field(default_factory=TrialSettings)
+    cancelled: Flag = field(default_factory=threading.Event)
+    start_worker: StartWorker = Worker
+    faults: FaultTracker = field(default_factory=FaultTracker)
+    left_s: Callable[[], float] = lambda: math.inf
+    modules: Mapping[tuple[object, ...], Module] = field(default_factory=dict)
+    builder: Worker | None = None
+
+    def __post_init__(self) -> None:
+        """Write the samples."""
+        self.sample_folders = [self.folder / f"sample{k}" for k, _ in enumerate(self.samples, 1)]
+        for place, sample in zip(self.sample_folders, self.samples, strict=True):
             place.mkdir(parents=True, exist_ok=True)
             write_npz(place / "inputs.npz", sample.inputs)
             write_npz(place / "outputs.npz", sample.truth)
         self.has_nan = any(
             "float" in array.dtype.name and bool(np.isnan(array).any())
-            for sample in samples
+            for sample in self.samples
             for array in sample.truth.values()
         )
-        self.bounds = dict(samples[0].bounds)
-        self.unchecked = samples[0].unchecked
-        self.tolerance = tolerance
-        self.exclusive = model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
-        self.settings = settings or TrialSettings()
+        self.exclusive = self.model.record.weights_bytes >= ONE_LOADED_FROM_BYTES
         if self.exclusive:
             # Each round follows loading, so that it is longer and begins with a longer warm-up.
             self.settings = replace(self.settings, warm_s=LONG_ROUND_S, round_s=LONG_ROUND_S)
-        self.cancelled = cancelled or Event()
-        self.start_worker = start_worker
-        self.faults = faults or FaultTracker()
-        self.left_s = left_s
+        self._processes: list[PlacementProcess] = []
         self._holder: PlacementProcess | None = None
+
+    def __enter__(self) -> TrialBench:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End every process; modules stay."""
+        for process in self._processes:
+            process.close()
+        self.end_builder()
+
+    def end_builder(self) -> None:
+        """End the worker that builds, and what it holds of the model; a later build starts anew."""
+        if self.builder is not None:
+            self.builder.close()
+
+    def process(self, contender: Contender) -> PlacementProcess:
+        """Return a placement that is yet to be built and loaded.
+
+        What was built before under the contender's key is taken, if it spins as the settings say.
+        """
+        folder = self.folder / f"placement{len(self._processes) + 1}"
+        process = PlacementProcess(contender, self, folder)
+        module = self.modules.get(contender.key)
+        if module is not None and self.settings.spin in (None, module[1].spin):
+            process.folder, process.built = module
+        self._processes.append(process)
+        return process
 
     def evict_others(self, process: PlacementProcess | None) -> None:
         """Where one placement may be loaded, unload it for another one or for nobody."""
@@ -243,85 +262,117 @@ class PlacementProcess:
         """Tell whether it can be exported: it runs, its numbers are right, and nothing bars it."""
         return self.failure is None and self.folder is not None and self.contender.eligible
 
-    def use(self, folder: Path, built: BuiltModule) -> None:
-        """Take a module that was built before instead of building one."""
-        self.folder, self.built = folder, built
-
-    def build(self, builder: Worker, cancelled: Flag | None = None) -> None:
-        """Have a worker of ``BUILD_JOB`` build the placement; ``failure`` says where it cannot.
+    def build(self, is_over: Callable[[], bool] = lambda: False) -> bool:
+        """Build the placement, unless it was built before; ``failure`` says where it cannot be.
 
         Args:
-            builder: the worker.
-            cancelled: ends the build when it is set; None: what ends every other call.
+            is_over: Once it returns True, the build is cut off.
+
+        Returns:
+            Whether there was time for it.
 
         Raises:
-            ModelError: the model's file has changed.
-            Cancelled: the user stopped it.
+            ModelError: The model's file has changed.
+            Cancelled: The user stopped it.
         """
+        if self.folder is not None:
+            return True
         bench, model = self._bench, self._bench.model.record
         bench.evict_others(None)
+        bench.builder = bench.builder or bench.start_worker(BUILD_JOB, name="collage-build")
+        builder, began = bench.builder, time.monotonic()
         cover, spin = self.contender.cover, bench.settings.spin
         request = build_request(model, cover, spin=spin, folder=str(self._module_folder))
-        began = time.monotonic()
-        if not self._may_be_tried():
-            return
         most_s, least_s = (with_weights(s, model.weights_bytes) for s in (WORK_S, BUILD_LEAST_S))
         # What has no answer yet may take all the time: half of it would be no use for another one.
         limit_s = min(most_s, max(bench.left_s(), least_s))
-        try:
 
-            def attempt() -> BuiltModule:
-                # One that was killed, or cut off before, may have begun to write.
-                shutil.rmtree(self._module_folder, ignore_errors=True)
-                built: BuiltModule = builder.call(request, limit_s, cancelled or bench.cancelled)
-                return built
-
-            self.built = call_again(attempt)
+        def build(flag: Flag) -> None:
+            # One that was killed, or cut off before, may have begun to write.
+            clear = partial(shutil.rmtree, self._module_folder, ignore_errors=True)
+            clear()
+            self.built = call_again(lambda: builder.call(request, limit_s, flag), prepare=clear)
             self.folder = self._module_folder
             self._log(f"built in {time.monotonic() - began:.2f} s")
-        except (Cancelled, ModelError):
-            raise
-        except CollageError as error:
-            self.fail(error, "it was built")
+
+        in_time = self._until(is_over, build, "it was built")
+        if bench.exclusive:
+            bench.end_builder()  # what it holds is as large as a placement
+        return in_time
 
     def load(
-        self, cancelled: Flag | None = None, environment: Mapping[str, str] | None = None
-    ) -> None:
-        """Start the process, load the placement and check its numbers on every sample.
+        self,
+        is_over: Callable[[], bool] = lambda: False,
+        environment: Mapping[str, str] | None = None,
+    ) -> bool:
+        """Load the placement in a new process and check its numbers on every sample.
 
         Where it cannot be loaded, or its numbers break the tolerance, ``failure`` says so and the
-        process is ended.
+        process is ended. Where the memory of a process happens to lie can make several percent of
+        the time of the very same module, so that it may be loaded anew.
 
         Args:
-            cancelled: Ends the loading when it is set; None: what ends every other call.
+            is_over: Once it returns True, the loading is cut off.
             environment: Variables that the process gets besides its own.
+
+        Returns:
+            Whether there was time for it.
 
         Raises:
             Cancelled: The user stopped it.
         """
-        if self.load_s == 0.0 and not self._may_be_tried():
-            return  # one that ran before stays: its toolchains failed elsewhere
+        self.close()
         began = time.monotonic()
-        self._start(environment)
-        try:
-            errors: OutputErrors = self._open(cancelled)
+
+        def load(flag: Flag) -> None:
+            self._start(environment)
+            errors = self._open(flag)
             self.load_s = time.monotonic() - began
             self._log(f"loaded in {self.load_s:.2f} s")
             self._bench.faults.runs(self.toolchains)
-            skipped = self._bench.unchecked
-            checked = [each for name, each in errors.by_output.items() if name not in skipped]
+            skipped = self._bench.samples[0].unchecked
+            checked = [each for name, each in errors.items() if name not in skipped]
             self.max_abs_error = max((absolute for absolute, _ in checked), default=None)
             self.max_rel_error = max((relative for _, relative in checked), default=None)
             self.failure = self._wrong_numbers(errors)
             most = self._bench.settings.most_memory_bytes
             if most and self.failure is None and self.contender.eligible:
                 self._keep_to_memory(most)
-        except Cancelled:
-            raise
-        except CollageError as error:
-            self.fail(error, "it was loaded and run on the samples")
+
+        in_time = self._until(is_over, load, "it was loaded and run on the samples")
         if self.failure is not None:
             self.close()
+        return in_time
+
+    def _until(self, is_over: Callable[[], bool], work: Callable[[Flag], None], doing: str) -> bool:
+        """Do something with the placement until the time is over.
+
+        Args:
+            is_over: Tells whether it is.
+            work: Does it, until the flag that it is given is set.
+            doing: What happens to the placement: follows "while".
+
+        Returns:
+            Whether there was time for it.
+        """
+        cancelled = self._bench.cancelled
+        flag = FlagWhen(lambda: is_over() or cancelled.is_set())
+        try:
+            if flag.is_set():
+                raise Cancelled("there is no time for it")
+            # One that ran before stays: its toolchains failed elsewhere.
+            if self.load_s > 0.0 or self._may_be_tried():
+                work(flag)
+        except Cancelled:
+            if cancelled.is_set():
+                raise
+            self.close()
+            return False
+        except ModelError:
+            raise
+        except CollageError as error:
+            self.fail(error, doing)
+        return True
 
     @property
     def toolchains(self) -> tuple[str, ...]:
@@ -389,17 +440,17 @@ class PlacementProcess:
 
     def _bounds(self) -> dict[str, float]:
         """Return what error each output may have."""
-        bounds, tolerance = self._bench.bounds, self._bench.tolerance
+        bounds, tolerance = self._bench.samples[0].bounds, self._bench.tolerance
         if tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
         names = (name for name, _ in self._bench.model.outputs)
         return {name: min(tolerance, bounds.get(name, tolerance)) for name in names}
 
-    def _wrong_numbers(self, errors: OutputErrors) -> str | None:
+    def _wrong_numbers(self, errors: ErrorsByOutput) -> str | None:
         """Return which output is too far from the true one; None: all are near enough."""
         bounds = self._bounds()
         dtypes = {name: kind.dtype for name, kind in self._bench.model.outputs}
-        for name, error in errors.by_output.items():
+        for name, error in errors.items():
             wrong = wrong_by(error, bounds[name], dtypes[name])
             if wrong is not None:
                 what = NOT_ACCURATE if self.contender.reduced else WRONG_NUMBERS
@@ -409,14 +460,12 @@ class PlacementProcess:
     def _opening(self) -> OpenPlacement:
         """Return the request that has the process load this placement."""
         contender, bench = self.contender, self._bench
-        first, *further = map(str, bench.samples)
         assert self.folder is not None
         return OpenPlacement(
             module=str(self.folder / MODULE_FILE),
             threads=max((part.instance.threads for part in contender.cover), default=1),
             device=next((part.instance.device for part in contender.cover), "cpu"),
-            sample=first,
-            more=tuple(further),
+            samples=tuple(map(str, bench.sample_folders)),
             inputs=tuple((name, kind.dtype) for name, kind in bench.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in bench.model.outputs),
             bounds=self._bounds(),
@@ -427,18 +476,6 @@ class PlacementProcess:
             ),
             streams=bench.settings.streams,
         )
-
-    def reload(self, cancelled: Flag | None = None) -> None:
-        """Load the placement again, in another process.
-
-        Where the memory of a process happens to lie can make several percent of the time of the
-        very same module.
-
-        Args:
-            cancelled: Ends the loading when it is set; None: what ends every other call.
-        """
-        self.close()
-        self.load(cancelled)
 
     def timed_round(self) -> list[float] | None:
         """Let the machine rest, then run one round.
@@ -490,7 +527,6 @@ class PlacementProcess:
         """Return what its runtimes say of their layers, from a process of its own."""
         folder = self._bench.folder / "layers"
         folder.mkdir(exist_ok=True)
-        self.close()
         self.load(environment={LAYERS_FOLDER: str(folder)})
         found = self.profile(runs, inside=True) if self.failure is None else PlacementProfile()
         self.close()
@@ -500,19 +536,13 @@ class PlacementProcess:
         """Note in ``memory`` what the process has taken so far."""
         self.memory = self._call(PeakMemory())
 
-    def _open(self, cancelled: Flag | None = None) -> OutputErrors:
+    def _open(self, cancelled: Flag | None = None) -> ErrorsByOutput:
         """Have the process load the placement; return the errors of its outputs on the samples."""
-        opening = self._opening()
-        worker = self._worker
+        opening, worker = self._opening(), self._worker
         assert worker is not None
-
-        def load() -> OutputErrors:
-            errors: OutputErrors = worker.call(
-                opening, self._limit_s(), cancelled or self._bench.cancelled
-            )
-            return errors
-
-        return call_again(load)
+        until = cancelled or self._bench.cancelled
+        errors: ErrorsByOutput = call_again(lambda: worker.call(opening, self._limit_s(), until))
+        return errors
 
     def _limit_s(self) -> float:
         """Return the seconds after which a request counts as hanging; each may load it anew."""

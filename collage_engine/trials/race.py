@@ -31,6 +31,7 @@ from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S, SHORTEST_RUN_S, STEP_SHARE, Flag
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult
 from collage_engine.trials.layer_times import layer_times, wants_layers
+from collage_engine.trials.placement_process import TrialBench
 from collage_engine.trials.race_clock import (
     RUNS_PER_PROFILE,
     SETTLE_S,
@@ -38,7 +39,6 @@ from collage_engine.trials.race_clock import (
     layers_s,
     runs_of_layers,
 )
-from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.standings import (
     COMMON_ROUNDS,
     ENOUGH_ROUNDS,
@@ -71,14 +71,14 @@ class Race:
     """Builds and times whole placements; closing it ends their processes.
 
     Attributes:
-        runner: Builds placements and runs them in processes.
+        bench: Builds placements and runs them in processes.
         standings: The entries with their rounds: who leads, who is slower, what each one takes.
         clock: The time that is left, and what steps are likely to take.
     """
 
     def __init__(
         self,
-        runner: TrialRunner,
+        bench: TrialBench,
         ends_at: float = math.inf,
         *,
         keep: Flag | None = None,
@@ -89,14 +89,14 @@ class Race:
         """Prepare; nothing takes part yet.
 
         Args:
-            runner: Builds placements and runs them in processes; the race closes it.
+            bench: Builds placements and runs them in processes; the race closes it.
             ends_at: When the race is to be over, on the clock. It goes on until there is an answer.
             keep: Set when the race is to end soon and to keep its leader.
             on_answer: Is called when there is a first answer, and when there is a faster one.
             clock: Returns the time now, in seconds.
             seed: Of the orders in which contenders run; None: any.
         """
-        self.runner = runner
+        self.bench = bench
         self.standings = Standings()
         self.clock = RaceClock(self.standings, ends_at, keep, clock)
         self.on_answer = on_answer
@@ -112,7 +112,7 @@ class Race:
 
     def close(self) -> None:
         """End every process; modules stay."""
-        self.runner.close()
+        self.bench.close()
 
     @property
     def leader(self) -> RaceEntry | None:
@@ -143,7 +143,7 @@ class Race:
             Cancelled: The user stopped it.
             ModelError: The model's file has changed.
         """
-        waiting = self.standings.join(contenders, self.runner)
+        waiting = self.standings.join(contenders, self.bench)
         total = len(waiting)
         while waiting and not self._is_over(ends_at):
             entry, *waiting = waiting
@@ -177,12 +177,12 @@ class Race:
 
         title = entry.contender.title
         tell(f"building {title}")
-        if not self.runner.build(entry.process, is_over):
+        if not entry.process.build(is_over):
             return False
         if entry.process.failure is None:
             self._make_room()
             tell(f"checking {title}")
-            if not self.runner.load(entry.process, is_over):
+            if not entry.process.load(is_over):
                 return False
         if entry.takes_part:
             entry.loads += 1
@@ -204,7 +204,7 @@ class Race:
 
     def _make_room(self) -> None:
         """Have the slowest leave where one more would take too much memory."""
-        weights_bytes = self.runner.bench.model.record.weights_bytes
+        weights_bytes = self.bench.model.record.weights_bytes
         present = self.standings.present
         most = most_loaded(weights_bytes, len(present))
         others = [entry for entry in present if entry is not self.leader]
@@ -323,13 +323,13 @@ class Race:
             InfeasibleError: All that run take more memory than is allowed.
             Cancelled: The user stopped it.
         """
-        self.runner.end_builder()
+        self.bench.end_builder()
         self._run_last_rounds(on_progress)
         near = self.standings.near()
         needs_s = COMMON_ROUNDS * sum(entry.round_s for entry in near) + self.clock.last_steps_s
         needs_s += self.clock.load_s * len(near)
         # Where one is loaded at a time, each round was in a process of its own already.
-        if len(near) > 1 and not self.runner.bench.exclusive and needs_s < self.clock.left_s:
+        if len(near) > 1 and not self.bench.exclusive and needs_s < self.clock.left_s:
             self._load_again(near)
             self._run_last_rounds(on_progress)
         winner = self.standings.choose()
@@ -361,13 +361,13 @@ class Race:
         for entry in entries:
             entry.lost_to = None
             entry.loads += 1
-            self.runner.load(entry.process)
+            entry.process.load()
 
     def _time_afresh(self, winner: RaceEntry) -> bool:
         """Time the winner in a new process; return whether it ran."""
         for entry in self.standings.present:
             self._ask_memory(entry)
-        winner.process.reload()
+        winner.process.load()
         while winner.process.failure is None and len(winner.fresh_us) < 2 * COMMON_ROUNDS:
             if winner.fresh_us and winner.round_s > self.clock.left_s:
                 break
@@ -392,7 +392,7 @@ class Race:
                 return
             on_progress(1, 1, f"timing the layers of {entry.contender.title}")
             if not process.loaded:
-                process.reload()
+                process.load()
             entry.layers = self._where_time_goes(entry)
             process.close()
 
@@ -411,7 +411,7 @@ class Race:
                 inside = process.layers_inside(runs)
         if not calls:
             return ()
-        return layer_times(self.runner.bench.model.graph, built, calls, inside, us)
+        return layer_times(self.bench.model.graph, built, calls, inside, us)
 
     @staticmethod
     def _ask_memory(entry: RaceEntry) -> None:

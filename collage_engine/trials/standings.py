@@ -23,8 +23,8 @@ from collage_engine.planning.search_inputs import RUNNERS_UP
 from collage_engine.records.placement import PROCESS_SHARE, TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, spread
-from collage_engine.trials.placement_process import PlacementProcess, TrialSettings
-from collage_engine.trials.runner import Module, TrialRunner
+from collage_engine.trials.objective import TrialSettings
+from collage_engine.trials.placement_process import Module, PlacementProcess, TrialBench
 from collage_engine.wording.sentences import NO_TURN
 
 COMMON_ROUNDS = 6
@@ -142,19 +142,19 @@ class Standings:
 
     # ------------------------------------------------------------------ entries
 
-    def join(self, contenders: Iterable[Contender], runner: TrialRunner) -> list[RaceEntry]:
+    def join(self, contenders: Iterable[Contender], bench: TrialBench) -> list[RaceEntry]:
         """Note contenders and their names; return an entry for each that is new.
 
         Args:
             contenders: One whose cover takes part already is another name of it; one with a reason
                 is listed, not timed.
-            runner: Makes the processes of the new ones.
+            bench: Makes the processes of the new ones.
         """
         new = []
         for contender in contenders:
             self._named.append(contender)
             if contender.reason is None and contender.key not in self._entries:
-                entry = RaceEntry(contender, runner.process(contender))
+                entry = RaceEntry(contender, bench.process(contender))
                 self._entries[contender.key] = entry
                 new.append(entry)
         return new

@@ -57,10 +57,8 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     threads: int = 1
     device: str = "cpu"
     """Where the module runs."""
-    sample: str
-    """Folder with ``inputs.npz`` and ``outputs.npz``."""
-    more: tuple[str, ...] = ()
-    """Folders with further samples to check."""
+    samples: tuple[str, ...]
+    """Folders with ``inputs.npz`` and ``outputs.npz``, of which the first one is timed."""
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
@@ -103,11 +101,8 @@ class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
 Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
 
 
-class OutputErrors(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the outputs of a placement are from the true ones, the worst over all samples."""
-
-    by_output: dict[str, tuple[float, float]]
-    """The largest absolute and the largest relative error of each output."""
+ErrorsByOutput = dict[str, tuple[float, float]]
+"""The largest absolute and the largest relative error of each output."""
 
 
 class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +172,7 @@ class TrialJob:
         """Answer a request.
 
         Returns:
-            ``OutputErrors`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, a
+            ``ErrorsByOutput`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, a
             ``PlacementProfile`` for ``ProfilePlacement``, and ``MemorySeen`` for ``PeakMemory``.
         """
         if isinstance(request, OpenPlacement):
@@ -188,14 +183,14 @@ class TrialJob:
             return self._profile(request)
         return MemoryWatch().seen() if self._memory is None else self._memory.seen()
 
-    def _open(self, request: OpenPlacement) -> OutputErrors:
+    def _open(self, request: OpenPlacement) -> ErrorsByOutput:
         """Return the errors of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
         """
         self._opened = request
         self._threads = request.threads if request.device == "cpu" else 0
-        self._sample = sample = _values(request.sample, "inputs", request.inputs)
+        self._sample = sample = _values(request.samples[0], "inputs", request.inputs)
         # What every artifact needs is no part of this one's memory.
         load_runtime(Path(request.module).parent, kind_of(request))
         self._memory = MemoryWatch()
@@ -212,12 +207,15 @@ class TrialJob:
             results = [models[0](sample)]
         self._model = models[0]
         self._memory.loaded()
-        errors = [_errors(request, request.sample, outputs) for outputs in results]
-        for folder in request.more:
+        errors = [_errors(request, request.samples[0], outputs) for outputs in results]
+        for folder in request.samples[1:]:
             outputs = self._on(_values(folder, "inputs", request.inputs))
             errors.append(_errors(request, folder, outputs))
         self._note_other(sample)
-        return _worst_of(errors)
+        return {  # the worst over all samples
+            name: (max(one[name][0] for one in errors), max(one[name][1] for one in errors))
+            for name in errors[0]
+        }
 
     def _round(self, request: RunRound) -> list[float]:
         """Run one round and return the seconds of its calls, as a user makes them.
@@ -296,7 +294,7 @@ class TrialJob:
         if request is None or not request.bounds:
             return
         if kept:
-            truth = _values(request.sample, "outputs", request.outputs)
+            truth = _values(request.samples[0], "outputs", request.outputs)
             expected = [truth[name] for name, _ in request.outputs]
             assert self._model is not None
             on_host = self._threads > 0
@@ -393,9 +391,7 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
     return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
 
 
-def _errors(
-    request: OpenPlacement, folder: str, results: list[np.ndarray]
-) -> dict[str, tuple[float, float]]:
+def _errors(request: OpenPlacement, folder: str, results: list[np.ndarray]) -> ErrorsByOutput:
     """Return the largest absolute and relative error of each output on one sample, by its name.
 
     Args:
@@ -408,19 +404,6 @@ def _errors(
         name: error_of(computed, truth[name], loses_nan=request.loses_nan)
         for (name, _), computed in zip(request.outputs, results, strict=True)
     }
-
-
-def _worst_of(samples: list[dict[str, tuple[float, float]]]) -> OutputErrors:
-    """Return the largest errors over samples."""
-    return OutputErrors(
-        by_output={
-            name: (
-                max(sample[name][0] for sample in samples),
-                max(sample[name][1] for sample in samples),
-            )
-            for name in samples[0]
-        },
-    )
 
 
 STATUS = Path("/proc/self/status")

@@ -45,7 +45,6 @@ from collage_engine.trials.placement_process import (
     TrialBench,
 )
 from collage_engine.trials.race import Race
-from collage_engine.trials.runner import TrialRunner
 from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
 from tests.support.artifact_cases import MNIST, compile_loader, cover_in_turn
 from tests.support.written import written
@@ -361,7 +360,7 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
     for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
         sample = Sample(inputs, truth, {}, unseen)
         bench = TrialBench(model, [sample], 1e-4, tmp_path / str(error))
-        with Race(TrialRunner(bench)) as race:
+        with Race(bench) as race:
             found = race.try_cover(Contender(name="a", kind="collage", cover=cover))
         assert (found.max_rel_error, found.reason) == (error, None)
 
@@ -402,7 +401,7 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
     tolerance = run_tolerance(model, RunSettings(), inputs)
     sample = Sample(inputs, truth, tolerance.by_output)
     cover = tuple(cover_in_turn(model, ["openvino"]))
-    with Race(TrialRunner(TrialBench(model, [sample], tolerance.value, tmp_path))) as race:
+    with Race(TrialBench(model, [sample], tolerance.value, tmp_path)) as race:
         found = race.try_cover(Contender(name="openvino", kind="whole-model", cover=cover))
     assert found.reason is not None
     assert found.reason.startswith("wrong numbers in the output 'rows': off by ")
@@ -449,7 +448,7 @@ def test_outputs_are_compared_after_every_round(tmp_path: Path) -> None:
     write_module(build_cover(model, cover_in_turn(model, ["onnxruntime"])), tmp_path / "built")
     placement = OpenPlacement(
         module=str(tmp_path / "built" / MODULE_FILE),
-        sample=str(tmp_path / "s"),
+        samples=(str(tmp_path / "s"),),
         inputs=tuple((name, kind.dtype) for name, kind in model.inputs),
         outputs=tuple((name, kind.dtype) for name, kind in model.outputs),
         bounds=dict.fromkeys(truth, 1e-4),

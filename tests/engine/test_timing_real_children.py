@@ -20,8 +20,8 @@ from collage_engine.timing.child import OpenRequest, measuring_environment
 from collage_engine.timing.measurer import MeasureCall, Measurer, group_candidates
 from collage_engine.trials.contender import Contender, Sample
 from collage_engine.trials.layer_times import layer_times, wants_layers
-from collage_engine.trials.placement_process import TrialBench, TrialSettings
-from collage_engine.trials.runner import TrialRunner, early_builder
+from collage_engine.trials.objective import TrialSettings
+from collage_engine.trials.placement_process import TrialBench, early_builder
 from collage_engine.trials.trial_job import PlacementProfile
 from tests.support.artifact_cases import MNIST, cover_in_turn
 from tests.support.written import written
@@ -95,12 +95,13 @@ def test_what_opened_the_model_early_builds_it(tmp_path):
     model = import_model(MNIST)
     inputs = model.random_inputs(0)
     sample = Sample(inputs, original_outputs(model, inputs))
-    with early_builder(model.record, Event()) as builder:
-        bench = TrialBench(model, [sample], 1e-4, tmp_path)
-        with TrialRunner(bench, builder=builder) as runner:
-            process = runner.process(Contender(cover=tuple(cover_in_turn(model, ["onednn"]))))
-            assert runner.build(process) and process.failure is None
-            assert builder.generation == 1 and builder.alive, "it is the process that opened it"
+    with (
+        early_builder(model.record, Event()) as builder,
+        TrialBench(model, [sample], 1e-4, tmp_path, builder=builder) as bench,
+    ):
+        process = bench.process(Contender(cover=tuple(cover_in_turn(model, ["onednn"]))))
+        assert process.build() and process.failure is None
+        assert builder.generation == 1 and builder.alive, "it is the process that opened it"
     assert not builder.alive
 
 
@@ -111,9 +112,9 @@ def test_a_profile_leaves_nothing_behind_in_the_process(tmp_path):
     sample = Sample(inputs, original_outputs(model, inputs))
     cut = tuple(cover_in_turn(model, ["onednn"] * (len(model.graph.operators) // 2)))
     settings = TrialSettings(round_s=0.005)
-    with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path, settings=settings)) as runner:
-        process = runner.process(Contender(name="cut", kind="collage", cover=cut))
-        runner.build(process)
+    with TrialBench(model, [sample], 1e-4, tmp_path, settings=settings) as bench:
+        process = bench.process(Contender(name="cut", kind="collage", cover=cut))
+        process.build()
         process.load()
         before = min(process.timed_round())
         assert any(process.partition_times(5)[0])
@@ -132,9 +133,9 @@ def test_a_placement_of_one_partition_shows_the_layers_inside(tmp_path, name):
         tuple(range(len(model.graph.operators))),
         rule="test",
     )
-    with TrialRunner(TrialBench(model, [sample], 1e-4, tmp_path)) as runner:
-        process = runner.process(Contender(name="whole", kind="collage", cover=(whole,)))
-        runner.build(process)
+    with TrialBench(model, [sample], 1e-4, tmp_path) as bench:
+        process = bench.process(Contender(name="whole", kind="collage", cover=(whole,)))
+        process.build()
         process.load()
         calls = process.profile(9).calls
         assert wants_layers(process.built) == (name != "tvm"), "TVM's kernels are calls themselves"

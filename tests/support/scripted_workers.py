@@ -19,12 +19,11 @@ from collage_engine.records.placement import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, ToolchainError
 from collage_engine.trials.contender import Sample
-from collage_engine.trials.placement_process import TrialBench, TrialSettings
-from collage_engine.trials.runner import Module, TrialRunner
+from collage_engine.trials.objective import TrialSettings
+from collage_engine.trials.placement_process import Module, TrialBench
 from collage_engine.trials.trial_job import (
     KernelTime,
     OpenPlacement,
-    OutputErrors,
     PeakMemory,
     PlacementProfile,
     RunRound,
@@ -102,7 +101,7 @@ class Script:
         """Start a worker of this script."""
         return ScriptedWorker(self, env or {})
 
-    def runner(
+    def bench(
         self,
         folder: Path,
         tolerance: float = 1e-4,
@@ -111,19 +110,19 @@ class Script:
         most_memory_bytes: int = 0,
         modules: Mapping[tuple[object, ...], Module] | None = None,
         **more: Any,
-    ) -> TrialRunner:
-        """Returns a runner whose processes follow this script."""
+    ) -> TrialBench:
+        """Returns a bench whose processes follow this script."""
         one = np.ones(1, "float32")
-        bench = TrialBench(
+        return TrialBench(
             trial_model(self.outputs),
             [sample or Sample({"x": one}, {"y": one})],
             tolerance,
             folder,
             settings=TrialSettings(rest_s=0.0, most_memory_bytes=most_memory_bytes),
             start_worker=self.worker,
+            modules=modules or {},
             **more,
         )
-        return TrialRunner(bench, modules)
 
 
 class ScriptedWorker:
@@ -166,7 +165,7 @@ class ScriptedWorker:
             script.most_loaded = max(script.most_loaded, len(script.loaded))
             absolute, relative = script.errors.get(self.name, (1e-6, 1e-6))
             by_output = script.output_errors.get(self.name, {"y": (absolute, relative)})
-            return OutputErrors(by_output=by_output)
+            return by_output
         assert self.name is not None and self.is_open, "a new process has to load it"
         self._be_killed(request, self.name)
         if isinstance(request, RunRound):

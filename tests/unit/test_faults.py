@@ -80,7 +80,7 @@ def failures(
     Failing.error = error
     Failing.limits.clear()
     script.worker = lambda target, *, env=None, name="": Failing(script, env or {})  # type: ignore[method-assign]
-    with Race(script.runner(folder, faults=faults, left_s=lambda: left_s)) as race:
+    with Race(script.bench(folder, faults=faults, left_s=lambda: left_s)) as race:
         trials = [
             race.try_cover(Contender(name=f"p{k}", kind="collage", cover=cover(f"p{k}")))
             for k in range(times)
@@ -116,17 +116,17 @@ def test_what_is_no_fault_costs_the_placement_only(
 
 def test_a_placement_that_ran_stays_when_its_toolchain_goes_out(tmp_path: Path) -> None:
     script, faults = Script(), FaultTracker()
-    with script.runner(tmp_path, faults=faults) as runner:
+    with script.bench(tmp_path, faults=faults) as bench:
         ran, new = (
-            runner.process(Contender(name=name, kind="collage", cover=cover(name)))
+            bench.process(Contender(name=name, kind="collage", cover=cover(name)))
             for name in ("ran", "new")
         )
         for process in (ran, new):
-            process.build(script.worker(""))
+            process.build()
         ran.load()
         faults.leave_out("tvm", "two of its candidates crashed")
         for process in (ran, new):
-            process.reload()
+            process.load()
         assert ran.failure is None and ran.loaded
         assert "tvm is out of this run" in (new.failure or "")
 

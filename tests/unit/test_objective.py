@@ -19,7 +19,7 @@ from collage_engine.loader.run_artifact import Pool
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ArtifactError, ToolchainError
-from collage_engine.trials.runner import confirming_settings, trial_settings
+from collage_engine.trials.objective import confirming_settings, trial_settings
 from collage_engine.wording.latencies import deployment_cells, objective_sentences
 from tests.support.runs import run_record
 

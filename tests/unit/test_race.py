@@ -57,7 +57,7 @@ class Clock:
 
 def race(script, tmp_path, *, ends_at=1e9, clock=None, runner=None, **more):
     return Race(
-        script.runner(tmp_path, **(runner or {})), ends_at, clock=clock or Clock(), seed=1, **more
+        script.bench(tmp_path, **(runner or {})), ends_at, clock=clock or Clock(), seed=1, **more
     )
 
 

@@ -21,8 +21,7 @@ from collage_engine.support.errors import InfeasibleError, ToolchainError
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import unmeasured_choices
 from collage_engine.trials.contender import Contender
-from collage_engine.trials.placement_process import TrialSettings
-from collage_engine.trials.runner import TrialRunner
+from collage_engine.trials.objective import TrialSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,11 +53,10 @@ def compile_unmeasured(state: RunState) -> CompileOnlyResult:
     calls = task.open_model.model.graph
     contenders = unmeasured_choices(calls, catalog, inputs.settings, pinned_to_host(inputs.pins))
     refused: dict[str, str] = {}
-    bench = bench_of(state, TrialSettings())
-    with control.stage("build") as report, TrialRunner(bench, builder=task.builder) as runner:
+    with control.stage("build") as report, bench_of(state, TrialSettings()) as bench:
         for chosen in _possible(contenders, inputs):
-            process = runner.process(chosen)
-            runner.build(process)
+            process = bench.process(chosen)
+            process.build()
             if process.folder is not None and process.built is not None:
                 break
             refused[chosen.name] = process.failure or ""

@@ -16,9 +16,9 @@ from collage_engine.run.task import RunState
 from collage_engine.support.text import counted
 from collage_engine.trials.baselines import baselines
 from collage_engine.trials.contender import Contender, with_eligibility
+from collage_engine.trials.objective import confirming_settings
 from collage_engine.trials.race import Race
 from collage_engine.trials.race_clock import SETTLE_S
-from collage_engine.trials.runner import TrialRunner, confirming_settings
 
 QUICK_S = 2 * SETTLE_S
 """Seconds for the last rounds of a quick confirmation, whatever the budget: twice what contenders
@@ -77,11 +77,9 @@ def _race_of_objective(state: RunState) -> Race:
         result.contender for result in timed(race.standings.results()) if result.contender.eligible
     ]
     race.close()
-    bench = bench_of(state, confirming_settings(settings))
+    bench = bench_of(state, confirming_settings(settings), race.standings.modules)
     ends_at = control.ends_at - exporting_s(task)
-    other = control.open(
-        Race(TrialRunner(bench, race.standings.modules), ends_at, keep=control.keep)
-    )
+    other = control.open(Race(bench, ends_at, keep=control.keep))
     other.enter(contenders)
     return other
 

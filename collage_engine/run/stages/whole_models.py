@@ -6,7 +6,7 @@ import contextlib
 import math
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,9 @@ from collage_engine.support.errors import MeasureError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import STEP_SHARE
 from collage_engine.trials.contender import Contender, ContenderResult
-from collage_engine.trials.placement_process import TrialBench, TrialSettings
+from collage_engine.trials.objective import TrialSettings, trial_settings
+from collage_engine.trials.placement_process import Module, TrialBench
 from collage_engine.trials.race import Race
-from collage_engine.trials.runner import TrialRunner, trial_settings
 from collage_engine.wording.amounts import duration_text, time_text
 
 EXPORT_S = 1.0
@@ -53,8 +53,7 @@ def open_race(state: RunState) -> Race:
     if task.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
     bench = bench_of(state, trial_settings(task.settings))
-    runner = TrialRunner(bench, builder=task.builder)
-    race = Race(runner, ends_at, keep=control.keep, on_answer=partial(_announce, state))
+    race = Race(bench, ends_at, keep=control.keep, on_answer=partial(_announce, state))
     return control.open(race)
 
 
@@ -71,8 +70,18 @@ def _announce(state: RunState) -> None:
     control.emit(Provisional(run=provisional_document(state)))
 
 
-def bench_of(state: RunState, settings: TrialSettings) -> TrialBench:
-    """Return what the trials of a run share; modules lie in the model's folder."""
+def bench_of(
+    state: RunState,
+    settings: TrialSettings,
+    modules: Mapping[tuple[object, ...], Module] | None = None,
+) -> TrialBench:
+    """Return what the trials of a run share; modules lie in the model's folder.
+
+    Args:
+        state: What the run knows by now.
+        settings: How placements are built and timed.
+        modules: What was built before, by the contender's key.
+    """
     task, control = state.task, state.control
     folder = tempfile.mkdtemp(prefix="race-", dir=task.open_model.folder)
     return TrialBench(
@@ -84,6 +93,8 @@ def bench_of(state: RunState, settings: TrialSettings) -> TrialBench:
         cancelled=control.cancelled,
         faults=control.faults,
         left_s=control.left_s,
+        modules=modules or {},
+        builder=task.builder,
     )
 
 
