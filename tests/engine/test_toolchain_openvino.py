@@ -54,21 +54,6 @@ def test_values_that_are_easily_mistaken(toolchain: OpenVinoToolchain) -> None:
 # ---- settings and precisions -------------------------------------------------------------------
 
 
-def test_settings_reach_the_library(toolchain: OpenVinoToolchain) -> None:
-    net = imported(small_net())
-    for spin in (False, True):
-        inside = toolchain.inside(
-            toolchain.compile(whole(net, default_instance(toolchain), spin=spin))
-        )
-        properties = inside["properties"]
-        assert properties["INFERENCE_NUM_THREADS"] == "1"
-        assert properties["NUM_STREAMS"] == "1"
-        assert properties["INFERENCE_PRECISION_HINT"] == "f32"
-        assert properties["PERFORMANCE_HINT"] == "LATENCY"
-        assert properties["ENABLE_CPU_PINNING"] == ("YES" if spin else "NO")
-    assert inside["library"].startswith("openvino 20")
-
-
 def test_inside_shows_executed_layers(toolchain: OpenVinoToolchain) -> None:
     net = imported(small_net())
     steps = toolchain.inside(toolchain.compile(whole(net, default_instance(toolchain))))["steps"]

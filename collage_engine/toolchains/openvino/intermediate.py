@@ -103,16 +103,6 @@ def to_ir(model: Any) -> tuple[bytes, bytes]:
         return write_ir(model, constants), constants.read_bytes()
 
 
-def read_ir(data: bytes, xml_bytes: int) -> Any:
-    """Return the ``openvino.Model`` of a module's model bytes: constants, then XML."""
-    import numpy as np
-
-    api = openvino()
-    split = len(data) - xml_bytes
-    constants = np.frombuffer(data, np.uint8, split).copy()
-    return api.Core().read_model(data[split:], api.Tensor(constants))
-
-
 _NOISE = (
     "Exception from ",
     "Check '",
@@ -137,46 +127,40 @@ def reason_of(error: Exception) -> str:
 NO_WORK = ("Input", "Output", "Const")
 
 
-def settings_of(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return the properties that our runtime sets, for OpenVINO's own Python interface."""
-    return {
-        "PERFORMANCE_HINT": "LATENCY",
-        "INFERENCE_NUM_THREADS": int(plan["threads"]),
-        "NUM_STREAMS": "1",
-        "INFERENCE_PRECISION_HINT": str(plan["precision"]),
-        "ENABLE_CPU_PINNING": bool(plan["spin"]),
-    }
-
-
 def executed_layers(data: bytes, plan: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the layers that OpenVINO executes, in order.
+    """Return the layers that OpenVINO executes, each after those that it reads.
 
-    The model is compiled once more, by OpenVINO's Python interface, with the same settings.
+    The model is compiled once more, by OpenVINO's Python interface.
+
+    Args:
+        data: A module's model bytes: constants, then XML.
+        plan: The module's plan.
 
     Returns:
-        For each layer what it is, which kernel runs it, its precision and layout, and its
-        operators.
+        For each layer what it is, which kernel runs it, its precision and layout.
     """
-    model = read_ir(data, int(plan["xml_bytes"]))
-    compiled = openvino().Core().compile_model(model, "CPU", settings_of(plan))
-    layers: list[tuple[int, dict[str, Any]]] = []
+    import numpy as np
+
+    core, split = openvino().Core(), len(data) - int(plan["xml_bytes"])
+    constants = openvino().Tensor(np.frombuffer(data, np.uint8, split).copy())
+    settings = {
+        "INFERENCE_NUM_THREADS": plan["threads"],
+        "INFERENCE_PRECISION_HINT": plan["precision"],
+    }
+    compiled = core.compile_model(core.read_model(data[split:], constants), "CPU", settings)
+    layers = []
     for layer in compiled.get_runtime_model().get_ordered_ops():
-        info = {key: str(value) for key, value in _pairs(layer.get_rt_info())}
+        about = layer.get_rt_info()
+        # Its values are in wrappers of OpenVINO's.
+        info = {key: str(getattr(about[key], "value", about[key])) for key in about}
         what = info.get("layerType", layer.get_type_name())
-        if what in NO_WORK:
-            continue
-        step = {
-            "what": what,
-            "name": layer.get_friendly_name(),
-            "kernel": info.get("primitiveType", ""),
-            "precision": info.get("runtimePrecision", ""),
-            "layout": info.get("outputLayouts", ""),
-            "from": info.get("originalLayersNames", ""),
-        }
-        layers.append((int(info.get("execOrder", len(layers))), step))
-    return [step for _, step in sorted(layers, key=lambda item: item[0])]
-
-
-def _pairs(info: Any) -> list[tuple[str, Any]]:
-    """Return a map's pairs, their values taken out of OpenVINO's wrappers."""
-    return [(key, getattr(info[key], "value", info[key])) for key in info]
+        if what not in NO_WORK:
+            layers.append(
+                {
+                    "what": what,
+                    "kernel": info.get("primitiveType", ""),
+                    "precision": info.get("runtimePrecision", ""),
+                    "layout": info.get("outputLayouts", ""),
+                }
+            )
+    return layers

@@ -8,12 +8,6 @@
 namespace collage {
 namespace {
 
-std::string Version() {
-  const dnnl_version_t* v = dnnl_version();
-  return std::to_string(v->major) + "." + std::to_string(v->minor) + "." +
-         std::to_string(v->patch);
-}
-
 // omp_set_num_threads of the libgomp that oneDNN itself has loaded.
 SetThreadsFunction FindSetThreads() {
   void* library = dlopen("libgomp.so.1", RTLD_NOW | RTLD_NOLOAD);
@@ -56,7 +50,6 @@ class DnnlModule : public PlanModule {
       o.Set(ffi::String("dims"), dims);
       steps.push_back(o);
     }
-    out->Set(ffi::String("library"), ffi::String("oneDNN " + Version()));
     out->Set(ffi::String("steps"), steps);
   }
 
@@ -172,6 +165,5 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     } catch (const dnnl::error& e) {
       TVM_FFI_THROW(RuntimeError) << "oneDNN has no CPU engine: " << e.message;
     }
-    return tvm::ffi::String(collage::Version());
   });
 }

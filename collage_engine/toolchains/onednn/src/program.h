@@ -3,29 +3,13 @@
 #define COLLAGE_ONEDNN_PROGRAM_H_
 
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
-#include <memory>
 
 #include "layout.h"
 
 namespace collage {
 
-inline constexpr size_t kAlignment = 64;
-
 using SetThreadsFunction = void (*)(int);
-
-struct Free {
-  void operator()(void* data) const { std::free(data); }
-};
-using Storage = std::unique_ptr<char, Free>;
-
-inline Storage Allocate(size_t bytes) {
-  size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-  void* data = std::aligned_alloc(kAlignment, rounded);
-  if (data == nullptr) TVM_FFI_THROW(RuntimeError) << "out of memory (" << bytes << " bytes)";
-  return Storage(static_cast<char*>(data));
-}
 
 struct Buffer {
   enum Kind { kArena, kArgument, kConstant };

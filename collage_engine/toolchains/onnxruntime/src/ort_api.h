@@ -109,8 +109,6 @@ class OrtApi {
     return reinterpret_cast<F>(const_cast<void*>(table_[slot]));
   }
 
-  const std::string& version() const { return version_; }
-
   // Whether the process belongs to ONNX Runtime, whose environment and settings are the user's.
   bool hosted() const { return hosted_; }
 
@@ -150,16 +148,14 @@ class OrtApi {
       if (get == nullptr) TVM_FFI_THROW(RuntimeError) << "libonnxruntime.so.1 has no OrtGetApiBase";
       base = get();
     }
-    version_ = base->GetVersionString();
     table_ = base->GetApi(kOrtApiVersion);
     if (table_ == nullptr) {
-      TVM_FFI_THROW(RuntimeError) << "ONNX Runtime " << version_ << " lacks API version "
+      TVM_FFI_THROW(RuntimeError) << "ONNX Runtime " << base->GetVersionString() << " lacks API version "
                                   << kOrtApiVersion;
     }
   }
 
   const void* const* table_ = nullptr;
-  std::string version_;
   bool hosted_ = false;
 };
 

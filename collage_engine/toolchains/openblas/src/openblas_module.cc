@@ -8,8 +8,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
-#include <new>
 #include <string>
 #include <vector>
 
@@ -31,8 +29,6 @@ double SmallProduct() {
   }();
   return most;
 }
-
-std::string LibraryName() { return scipy_openblas_get_config(); }
 
 // Called once, when the first module is made: one thread of the library's own.
 void StartLibrary() { scipy_openblas_set_num_threads(1); }
@@ -104,7 +100,7 @@ void Share(int most, const Body& body) {
 class BlasModule : public PlanModule {
  public:
   BlasModule(const std::string& symbol, const std::string& plan_text, const GivenWeights& weights)
-      : PlanModule(symbol, plan_text), weights_(NewAligned(weights.size)), weights_bytes_(weights.size) {
+      : PlanModule(symbol, plan_text), weights_(Allocate(weights.size)), weights_bytes_(weights.size) {
     json::Object plan = ParseObject(plan_text, "the plan");
     for (const auto* specs : {&inputs(), &outputs()}) {
       for (const TensorSpec& spec : *specs) {
@@ -157,7 +153,6 @@ class BlasModule : public PlanModule {
 
   void Describe(json::Object* out) const final {
     const auto put = [&](const char* key, const std::string& value) { out->Set(ffi::String(key), ffi::String(value)); };
-    put("library", LibraryName());
     put("what", "sgemm");
     put("size", std::to_string(a_.batch.size()) + " x " + std::to_string(m_) + "x" + std::to_string(n_) + "x" +
                     std::to_string(k_));
@@ -165,7 +160,7 @@ class BlasModule : public PlanModule {
   }
 
   ffi::Bytes Weights() const final {
-    return ffi::Bytes(reinterpret_cast<const char*>(weights_.get()), weights_bytes_);
+    return ffi::Bytes(weights_.get(), weights_bytes_);
   }
 
  private:
@@ -174,14 +169,6 @@ class BlasModule : public PlanModule {
     int64_t offset = 0;
     std::vector<int64_t> batch;  // where its matrices begin
   };
-  struct AlignedFree {
-    void operator()(float* p) const { ::operator delete[](p, std::align_val_t(64)); }
-  };
-  using Aligned = std::unique_ptr<float[], AlignedFree>;
-
-  static Aligned NewAligned(size_t bytes) {
-    return Aligned(static_cast<float*>(::operator new[](std::max<size_t>(64, bytes), std::align_val_t(64))));
-  }
 
   static void Parse(const json::Object& plan, const char* key, Operand* out) {
     auto about = Get<json::Object>(plan, key);
@@ -202,11 +189,11 @@ class BlasModule : public PlanModule {
   }
 
   const float* Data(const Operand& operand) const {
-    return operand.input < 0 ? weights_.get() + operand.offset
+    return operand.input < 0 ? reinterpret_cast<const float*>(weights_.get()) + operand.offset
                              : static_cast<const float*>(pointers()[static_cast<size_t>(operand.input)]);
   }
 
-  Aligned weights_;
+  Storage weights_;
   size_t weights_bytes_;
   int64_t m_ = 0, n_ = 0, k_ = 0;
   int threads_ = 1;
@@ -225,6 +212,5 @@ TVM_FFI_STATIC_INIT_BLOCK() {
     float a = 2.0f, b = 3.0f, c = 0.0f;
     collage::Multiply(1, 1, 1, &a, 1, &b, 1, 0.0f, &c, 1);
     if (c != 6.0f) TVM_FFI_THROW(RuntimeError) << "the BLAS multiplies wrongly";
-    return tvm::ffi::String(collage::LibraryName());
   });
 }

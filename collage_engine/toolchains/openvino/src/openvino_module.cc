@@ -75,14 +75,6 @@ ov_core_t* OvCore() {
   return core;
 }
 
-std::string OvVersion() {
-  ov_version_t version{};
-  OvCheck(ov_get_openvino_version(&version), "OpenVINO has no version");
-  std::string text = version.buildNumber;
-  ov_version_free(&version);
-  return text;
-}
-
 ov_element_type_e OvType(const std::string& name) {
   static const std::map<std::string, ov_element_type_e> known = {
       {"bool", BOOLEAN}, {"float32", F32}, {"float16", F16}, {"float64", F64}, {"bfloat16", BF16},
@@ -152,18 +144,6 @@ class OvModule : public PlanModule {
     }
     for (size_t i = 0; i < arguments_.size(); ++i) arguments_[i].Bind(request_.get(), data[i]);
     OvCheck(ov_infer_request_infer(request_.get()), "OpenVINO fails");
-  }
-
-  void Describe(json::Object* out) const final {
-    out->Set(ffi::String("library"), ffi::String("openvino " + OvVersion()));
-    out->Set(ffi::String("spin"), spin_);
-    out->Set(ffi::String("precision"), ffi::String(precision_));
-    json::Object found;
-    for (const char* key : {"INFERENCE_NUM_THREADS", "NUM_STREAMS", "INFERENCE_PRECISION_HINT",
-                            "PERFORMANCE_HINT", "ENABLE_CPU_PINNING"}) {
-      found.Set(ffi::String(key), ffi::String(Property(key)));
-    }
-    out->Set(ffi::String("properties"), found);
   }
 
   bool Layers(json::Object* out) final {
@@ -238,7 +218,6 @@ class OvModule : public PlanModule {
     const std::string thread_count = std::to_string(threads());
     // A pool that is alone in its process may bind its threads to cores, as OpenVINO does by
     // itself; beside other pools it would sit on cores that they want.
-    bool pinning = spin_;
     OvCheck(ov_core_compile_model(
                 OvCore(), model, "CPU", 12, compiled_.out(),
                 ov_property_key_hint_performance_mode, "LATENCY",
@@ -246,16 +225,8 @@ class OvModule : public PlanModule {
                 ov_property_key_num_streams, "1",
                 ov_property_key_enable_profiling, LayersFolder() != nullptr ? "YES" : "NO",
                 ov_property_key_hint_inference_precision, precision_.c_str(),
-                ov_property_key_hint_enable_cpu_pinning, pinning ? "YES" : "NO"),
+                ov_property_key_hint_enable_cpu_pinning, spin_ ? "YES" : "NO"),
             "OpenVINO cannot compile the model");
-  }
-
-  std::string Property(const char* key) const {
-    char* value = nullptr;
-    if (ov_compiled_model_get_property(compiled_.get(), key, &value) != OK) return "";
-    std::string text = value != nullptr ? value : "";
-    ov_free(value);
-    return text;
   }
 
   WeightFiles files_;
@@ -281,6 +252,5 @@ TVM_FFI_STATIC_INIT_BLOCK() {
         ov_core_get_property(collage::OvCore(), "CPU", "FULL_DEVICE_NAME", &devices),
         "OpenVINO's CPU plugin does not load");
     ov_free(devices);
-    return tvm::ffi::String(collage::OvVersion());
   });
 }

@@ -16,12 +16,11 @@ class PythonModule final : public PlanModule {
       : PlanModule(symbol, plan_text),
         data_(given.owner ? *given.owner : ffi::Bytes(given.data, given.size)) {
     json::Object plan = ParseObject(plan_text, "the plan");
-    library_ = GetString(plan, "library");
     on_device_ = Has(plan, "on_device");
     auto open = ffi::Function::GetGlobal(GetString(plan, "opener"));
     if (!open.has_value()) {
-      TVM_FFI_THROW(RuntimeError) << symbol << " runs through " << library_
-                                  << "'s Python interface: load it from Python, and run the "
+      TVM_FFI_THROW(RuntimeError) << symbol << " runs through "
+                                  << GetString(plan, "library") << "'s Python interface: load it from Python, and run the "
                                   << "Python files that the manifest requires first";
     }
     run_ = (*open)(ffi::String(plan_text), data_).cast<ffi::Function>();
@@ -39,16 +38,11 @@ class PythonModule final : public PlanModule {
 
   DLDeviceType device_type() const final { return on_device_ ? kDLCUDA : kDLCPU; }
 
-  void Describe(json::Object* out) const final {
-    out->Set(ffi::String("library"), ffi::String(library_));
-  }
-
   ffi::Bytes Weights() const final { return data_; }
 
  private:
   ffi::Bytes data_;
   ffi::Function run_;
-  std::string library_;
   bool on_device_ = false;
 };
 

@@ -27,6 +27,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -134,15 +135,24 @@ inline std::vector<TensorSpec> ParseTensorSpecs(const json::Object& plan, const 
   return out;
 }
 
-// Memory of tensors that a module returns, aligned as TVM aligns its own.
+struct Free {
+  void operator()(void* data) const { std::free(data); }
+};
+using Storage = std::unique_ptr<char, Free>;
+
+inline constexpr size_t kAlignment = 64;
+
+// Memory that is aligned as TVM aligns its own.
+inline Storage Allocate(size_t bytes) {
+  size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, size);
+  if (data == nullptr) TVM_FFI_THROW(RuntimeError) << "no memory for " << size << " bytes";
+  return Storage(static_cast<char*>(data));
+}
+
+// Memory of tensors that a module returns.
 struct ReturnedMemory {
-  void AllocData(DLTensor* tensor) {
-    constexpr size_t kAlignment = 64;
-    size_t bytes = ffi::GetDataSize(*tensor);
-    size_t size = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    tensor->data = std::aligned_alloc(kAlignment, size);
-    if (tensor->data == nullptr) TVM_FFI_THROW(RuntimeError) << "no memory for " << size << " bytes";
-  }
+  void AllocData(DLTensor* tensor) { tensor->data = Allocate(ffi::GetDataSize(*tensor)).release(); }
   void FreeData(DLTensor* tensor) { std::free(tensor->data); }
 };
 
@@ -283,7 +293,7 @@ class PlanModule : public ffi::ModuleObj {
     TVM_FFI_UNREACHABLE();
   }
   // What is inside, for the faces, besides the plan's threads.
-  virtual void Describe(json::Object* out) const = 0;
+  virtual void Describe(json::Object*) const {}
   // The times of what is inside in the calls so far, for the toolchain's Python side; false where
   // nothing inside can be timed. Asked where LayersFolder() is; no call may follow.
   virtual bool Layers(json::Object*) { return false; }
