@@ -112,7 +112,6 @@ def source() -> builder.RuntimeSource:
         toolchain="custom_op",
         main=LOADERS / "custom_op.cc",
         shared=(ORT_SOURCES,),
-        plan_version=1,
         library_version=builder.wheel_version("apache-tvm"),
         links=(builder.find_in_wheel("apache-tvm", "libtvm_runtime.so"),),
     )

@@ -24,7 +24,6 @@ from collage_engine.records.placement import Layer
 from collage_engine.records.precision import BFLOAT16
 from collage_engine.records.toolchain import (
     SHORT_SPIN_TURNS,
-    RuntimeLibrary,
     ToolchainAbout,
     ToolchainInstance,
 )
@@ -125,7 +124,6 @@ class OneDnnToolchain(CppToolchain):
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "dnnl_module.cc",
-            plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
             includes=(self._headers(),),
@@ -185,7 +183,3 @@ class OneDnnToolchain(CppToolchain):
                 )
             )
         return tuple(layers)
-
-    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries that its runtime links, and the runtime itself."""
-        return self.carried(self.library(), "libdnnl.so.3"), self.own_library()

@@ -13,7 +13,7 @@ from collage_engine.model.whole_numbers import WholeNumbers, is_whole, most
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule
 from collage_engine.records.operators import onnx_type
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import weight_files
@@ -64,7 +64,6 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "ort_module.cc",
-            plan_version=1,
             library_version=self.version(),
             shared=(HELD,),
             beside=(("libonnxruntime.so.1", self.library()),),
@@ -184,10 +183,6 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
             for node in graph.node
         ]
         return described
-
-    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries that its runtime links, and the runtime itself."""
-        return self.carried(self.library(), "libonnxruntime.so.1"), self.own_library()
 
 
 def _with_open_sizes(content: bytes) -> bytes:

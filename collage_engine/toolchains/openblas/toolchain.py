@@ -8,9 +8,9 @@ product is added to. What else follows, and transposes before it, are left to ot
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ from collage_engine.records.graph import (
     one_operator,
 )
 from collage_engine.records.operators import onnx_type
-from collage_engine.records.toolchain import RuntimeLibrary, ToolchainAbout, ToolchainInstance
+from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
@@ -162,11 +162,6 @@ def _convolution(node: Node, data: TensorType, weights: TensorType) -> Product:
 
 
 PACKAGE = "scipy-openblas32"
-LICENCES = {
-    "libgfortran": "GPL-3.0-or-later WITH GCC-exception-3.1",
-    "libquadmath": "LGPL-2.1-or-later",
-}
-"""Licences of what the wheel brings along, as its LICENSE.txt says them, by the files' names."""
 
 
 class OpenBlasToolchain(CppToolchain):
@@ -187,6 +182,13 @@ class OpenBlasToolchain(CppToolchain):
         pattern="upright",
     )
     depends = ("collage_engine.partition.patterns",)
+    # What the wheel brings along, as its LICENSE.txt says it.
+    licences = MappingProxyType(
+        {
+            "libgfortran": "GPL-3.0-or-later WITH GCC-exception-3.1",
+            "libquadmath": "LGPL-2.1-or-later",
+        }
+    )
 
     def _libraries(self) -> tuple[Path, ...]:
         """Return OpenBLAS, then what its wheel brings along for it (the Fortran runtime)."""
@@ -204,20 +206,11 @@ class OpenBlasToolchain(CppToolchain):
         return RuntimeSource(
             toolchain=self.name,
             main=Path(__file__).parent / "src" / "openblas_module.cc",
-            plan_version=1,
             library_version=self.version(),
             includes=(find_in_wheel(PACKAGE, "cblas.h", "include").parent,),
             links=libraries[:1],
             beside=tuple((file.name, file) for file in libraries),
         )
-
-    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
-        """Return the libraries that its runtime links, and the runtime itself."""
-        libraries = (
-            self.carried(file, licence=LICENCES.get(re.split("[-.]", file.name)[0], ""))
-            for file in self._libraries()
-        )
-        return (*libraries, self.own_library())
 
     def supports(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance

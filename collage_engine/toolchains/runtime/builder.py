@@ -49,8 +49,8 @@ class RuntimeSource:
     toolchain: str
     main: Path
     """The translation unit; every other file of its folder is a header of it."""
-    plan_version: int
-    library_version: str
+    plan_version: int = 1
+    library_version: str = ""
     includes: tuple[Path, ...] = ()
     headers: tuple[Path, ...] = ()
     """Headers whose content tells the versions of all that is included, where other packages put

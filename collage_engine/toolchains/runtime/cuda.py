@@ -277,7 +277,6 @@ def cuda_source(
     return RuntimeSource(
         toolchain=toolchain,
         main=main,
-        plan_version=1,
         library_version=version,
         includes=(*cuda_includes(), *(header.parent for header in headers)),
         headers=(folder / "cuda_runtime_api.h", *headers),

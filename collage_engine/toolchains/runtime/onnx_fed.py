@@ -283,7 +283,7 @@ class OnnxSessionToolchain(OnnxFedToolchain):
     def source(self) -> RuntimeSource:
         """Return the sources of the runtime that calls Python."""
         main = _FOLDER / "python_src" / "python_module.cc"
-        return RuntimeSource(self.name, main, plan_version=1, library_version="")
+        return RuntimeSource(self.name, main)
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
         """Return the plan of a function, and its ONNX model."""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from abc import abstractmethod
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
@@ -35,6 +38,9 @@ class CppToolchain(Toolchain):
 
     computes_bfloat16 = False
     """Whether it has an instance in bfloat16, where the processor multiplies in that."""
+    licences: Mapping[str, str] = MappingProxyType({})
+    """Licences of what comes with its library and has another one, by the beginnings of file names
+    up to the first dot or dash."""
 
     @abstractmethod
     def source(self) -> builder.RuntimeSource:
@@ -159,6 +165,14 @@ class CppToolchain(Toolchain):
             licence=licence or self.about.licence,
             linked=linked,
         )
+
+    def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
+        """Return the libraries that lie beside the runtime, and the runtime itself."""
+        libraries = (
+            self.carried(file, name, self.licences.get(re.split("[-.]", name)[0], ""))
+            for name, file in self.source().beside
+        )
+        return (*libraries, self.own_library())
 
     def own_library(self) -> RuntimeLibrary:
         """Return our runtime as an artifact's NEEDED library."""
