@@ -1,7 +1,7 @@
 """Describes this machine's processor: the cores that we may use, its caches, clocks and name.
 
 Containers and batch systems limit it by control groups, of which the tightest along the path up
-counts. Both versions of the kernel's interface are read; without either, the machine's own figures
+counts. The second version of the kernel's interface is read; without it, the machine's own figures
 hold.
 """
 
@@ -34,7 +34,7 @@ OWN = Path("/proc/self/cgroup")
 
 def processor_quota(root: Path = ROOT, own: Path = OWN) -> float | None:
     """Return how many processors' time the control group grants; None where there is no limit."""
-    quotas = (_quota_of(folder) for folder in _folders("cpu", root, own))
+    quotas = (_quota_of(folder) for folder in _folders(root, own))
     return min((quota for quota in quotas if quota is not None), default=None)
 
 
@@ -50,22 +50,16 @@ def available_bytes(root: Path = ROOT, own: Path = OWN) -> int:
     return min([int(psutil.virtual_memory().available), *left])
 
 
-def _folders(controller: str, root: Path, own: Path) -> Iterator[Path]:
-    """Yield the folders of our group and of those above it that may hold a controller's limits."""
+def _folders(root: Path, own: Path) -> Iterator[Path]:
+    """Yield the folders of our group and of those above it, which may hold limits."""
     try:
         lines = own.read_text().splitlines()
     except OSError:
         return
     for line in lines:
-        _, controllers, path = line.split(":", 2)
-        base = root if not controllers else root / controllers
-        if controllers and controller not in controllers.split(","):
-            continue
-        here = base / path.lstrip("/")
-        for folder in (here, *here.parents):
-            if not folder.is_relative_to(base):
-                break
-            yield folder
+        if line.startswith("0::/"):
+            here = root / line.removeprefix("0::/")
+            yield from (f for f in (here, *here.parents) if f.is_relative_to(root))
 
 
 def _quota_of(folder: Path) -> float | None:
@@ -73,30 +67,20 @@ def _quota_of(folder: Path) -> float | None:
         quota, period = (folder / "cpu.max").read_text().split()[:2]
         return None if quota == "max" else int(quota) / int(period)
     except (OSError, ValueError):
-        pass
-    try:
-        quota_us = int((folder / "cpu.cfs_quota_us").read_text())
-        period_us = int((folder / "cpu.cfs_period_us").read_text())
-        return quota_us / period_us if quota_us > 0 else None
-    except (OSError, ValueError):
         return None
 
 
 def _memory_limits(root: Path, own: Path) -> Iterator[tuple[int, int]]:
     """(limit, used) in bytes; what the kernel would give back at once does not count as used."""
-    for folder in _folders("memory", root, own):
-        for limit, used, cached in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
-        ):
-            try:
-                most = int((folder / limit).read_text())
-                taken = int((folder / used).read_text())
-                lines = (folder / "memory.stat").read_text().splitlines()
-                kept = int(dict(line.split() for line in lines).get(cached, 0))
-            except (OSError, ValueError):
-                continue  # no such file, or "max"
-            yield most, taken - kept
+    for folder in _folders(root, own):
+        try:
+            most = int((folder / "memory.max").read_text())
+            taken = int((folder / "memory.current").read_text())
+            lines = (folder / "memory.stat").read_text().splitlines()
+            kept = int(dict(line.split() for line in lines).get("inactive_file", 0))
+        except (OSError, ValueError):
+            continue  # no such file, or "max"
+        yield most, taken - kept
 
 
 _CPU = Path("/sys/devices/system/cpu")

@@ -107,24 +107,6 @@ def test_memory_is_what_the_tightest_group_has_left(tmp_path):
     assert device.available_bytes(root, own) == 0
 
 
-def test_the_first_version_has_a_folder_for_each_controller(tmp_path):
-    own, root = tmp_path / "own", tmp_path / "fs"
-    own.write_text("4:memory:/x\n3:cpu,cpuacct:/x\n")
-    figures = {
-        "cpu,cpuacct/x/cpu.cfs_quota_us": "50000",
-        "cpu,cpuacct/x/cpu.cfs_period_us": "100000",
-        "memory/x/memory.limit_in_bytes": "4000",
-        "memory/x/memory.usage_in_bytes": "3000",
-        "memory/x/memory.stat": "total_inactive_file 200\n",
-    }
-    for name, text in figures.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    assert device.processor_quota(root, own) == 0.5
-    assert device.memory_bytes(root, own) == 4000
-    assert device.available_bytes(root, own) == 1200
-
-
 BUSY = MachineState(at="", busy="the machine is busy: other programs use 40% of it; less certain")
 
 
