@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.cli.screen import MOST_ROWS, Columns, complain, say, show
+from collage_engine.cli.screen import MOST_ROWS, complain, say, show
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import SHOWN
@@ -82,15 +82,18 @@ def print_result(result: dict[str, Any]) -> None:
 
 def print_toolchains(states: Sequence[ToolchainState]) -> None:
     """Print which toolchains are here, and why others are missing and how to install them."""
-    made = Columns("toolchain", "name", "version", "targets", "devices", "state")
-    for state in states:
-        availability = (
-            "available" if state.available else "no device" if state.builds else "missing"
-        )
-        targets, devices = (", ".join(names) or "–" for names in (state.targets, state.devices))
-        title = state.title or state.name
-        made.add(title, state.name, state.version or "–", targets, devices, availability)
-    show(made.table)
+    rows = [
+        {
+            "toolchain": state.title or state.name,
+            "name": state.name,
+            "version": state.version or "–",
+            "targets": ", ".join(state.targets) or "–",
+            "devices": ", ".join(state.devices) or "–",
+            "state": "available" if state.available else "no device" if state.builds else "missing",
+        }
+        for state in states
+    ]
+    show(rows)
     for state in states:
         if not state.available or state.reason:
             what = "has no device here" if state.builds else "is missing"
@@ -108,26 +111,18 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
         candidates: The candidates of a model.
         titles: What the nodes of the model are called.
     """
-    made = Columns(
-        "toolchain",
-        "numbers",
-        "nodes",
-        "cost",
-        "rules",
-        right=("cost",),
-        cut=("nodes", "rules"),
-    )
+    rows = []
     for c in candidates:
-        cost = time_text(c.cost.us) if c.cost.usable else c.cost.state
         formats = border_words(c.takes, c.gives)
-        made.add(
-            toolchain_title(c.instance.id),
-            nodes_text(c.nodes),
-            titles.joined(c.nodes) + (f" ({formats})" if formats else ""),
-            cost,
-            f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
-        )
-    show(made.table)
+        row = {
+            "toolchain": toolchain_title(c.instance.id),
+            "numbers": nodes_text(c.nodes),
+            "nodes": titles.joined(c.nodes) + (f" ({formats})" if formats else ""),
+            "cost": time_text(c.cost.us) if c.cost.usable else c.cost.state,
+            "rules": f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
+        }
+        rows.append(row)
+    show(rows, right=("cost",), cut=("nodes", "rules"))
     distinct = len({c.key for c in candidates})
     unknown = sum(c.cost.state == "unknown" for c in candidates)
     counts = counted(len(candidates), "candidate")
@@ -168,14 +163,19 @@ def print_explanation(answer: ExplainAnswer) -> None:
     choices = best_of_each(answer)
     if not choices:
         return
-    titles = ("toolchain", "nodes", "here", "price", "status")
-    made = Columns("", *titles, right=("here", "price"), cut=("nodes", "status"))
-    for choice in choices:
-        mark, title = "→" if choice.status == "chosen" else "", toolchain_title(choice.toolchain)
-        here, price = time_text(choice.here_us), price_text(choice)
-        made.add(mark, title, choice.operators, here, price, status_text(choice))
+    rows = [
+        {
+            "": "→" if choice.status == "chosen" else "",
+            "toolchain": toolchain_title(choice.toolchain),
+            "nodes": choice.operators,
+            "here": time_text(choice.here_us),
+            "price": price_text(choice),
+            "status": status_text(choice),
+        }
+        for choice in choices
+    ]
     say()
-    show(made.table)
+    show(rows, right=("here", "price"), cut=("nodes", "status"))
     say(ABOUT_COLUMNS)
     say(f"--json has every candidate here: {counted(len(answer.candidates), 'candidate')}")
 
@@ -206,11 +206,8 @@ def print_comparison(comparison: Comparison, before: Run, after: Run, document: 
             old, new = toolchain_title(change.before), toolchain_title(change.after)
             way = f"{old} → {new}" if change.change == "moved" else f"{old}, other partitions"
             by_way.setdefault(way, []).append(called[change.node])
-    made = Columns("", "nodes", cut=("nodes",))
-    for way, names in by_way.items():
-        made.add(way, ", ".join(names))
-    if by_way:
-        show(made.table)
+    rows = [{"": way, "nodes": ", ".join(names)} for way, names in by_way.items()]
+    show(rows, cut=("nodes",))
     _print_changed_facts(before, after)
 
 
@@ -220,27 +217,28 @@ def print_diagnosis(diagnosis: Diagnosis, states: Sequence[ToolchainState]) -> N
     title = toolchain_title(diagnosis.toolchain)
     whole = f", a profiled run {time_text(diagnosis.measured_us)}" if diagnosis.measured_us else ""
     say(f"{title}: {time_text(diagnosis.layers_us)} in layers{whole}", style="bold")
-    made = Columns("ONNX nodes", "time", "ran as", "placed on", "difference", cut=("ONNX nodes",))
-    for row in diagnosis.nodes[:MOST_ROWS]:
-        names = row.onnx_nodes
+    rows = []
+    for node in diagnosis.nodes[:MOST_ROWS]:
+        names = node.onnx_nodes
         fused = f"fused, {len(names)} nodes" if len(names) > 1 else "by itself"
-        ran = {"fell back": f"fell back to {row.device}", "not seen": "in no layer by its name"}
-        made.add(
-            f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names),
-            time_text(row.us),
-            ran.get(row.state, fused),
-            ", ".join(toolchain_title(name) for name in row.placed_on),
-            signed(row.delta_us) if row.delta_us is not None else "",
-        )
-    show(made.table)
+        ran = {"fell back": f"fell back to {node.device}", "not seen": "in no layer by its name"}
+        row = {
+            "ONNX nodes": f"{names[0]} … {names[-1]}" if len(names) > 2 else ", ".join(names),
+            "time": time_text(node.us),
+            "ran as": ran.get(node.state, fused),
+            "placed on": ", ".join(toolchain_title(name) for name in node.placed_on),
+            "difference": signed(node.delta_us) if node.delta_us is not None else "",
+        }
+        rows.append(row)
+    show(rows, cut=("ONNX nodes",))
     if len(diagnosis.nodes) > MOST_ROWS:
         say(f"and {counted(len(diagnosis.nodes) - MOST_ROWS, 'cheaper layer')} (--json has all)")
     for layer in diagnosis.inserted:
         say(f"of no ONNX node: {layer.calls} × {layer.name}, {time_text(layer.us)}")
-    back = [row for row in diagnosis.nodes if row.state == "fell back"]
+    back = [node for node in diagnosis.nodes if node.state == "fell back"]
     if back:
-        nodes = counted(sum(len(row.onnx_nodes) for row in back), "node")
-        cost = sum(row.us or 0.0 for row in back)
+        nodes = counted(sum(len(node.onnx_nodes) for node in back), "node")
+        cost = sum(node.us or 0.0 for node in back)
         say(f"fell back: {nodes}, {time_text(cost)}", style="yellow")
     if diagnosis.placement_us is not None:
         before = diagnosis.alone_us or diagnosis.measured_us or diagnosis.layers_us
@@ -259,17 +257,14 @@ def print_diagnosis(diagnosis: Diagnosis, states: Sequence[ToolchainState]) -> N
 
 def _print_changed_facts(before: Run, after: Run) -> None:
     """Print what else differs: limits, pins, accuracy, memory, formats, tuning."""
-    made = Columns("", "before", "after", cut=("before", "after"))
     rows = [
-        (f"{fact.group}: {fact.name}", old or "–", new or "–")
+        {"": f"{fact.group}: {fact.name}", "before": old or "–", "after": new or "–"}
         for fact, old, new in changed_facts(run_facts(before), run_facts(after))
         if old != new and fact.group != "Candidates"
     ]
-    for row in rows:
-        made.add(*row)
     if rows:
         say()
-        show(made.table)
+    show(rows, cut=("before", "after"))
 
 
 def signed(us: float) -> str:

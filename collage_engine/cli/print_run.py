@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.table import Table
 
-from collage_engine.cli.screen import Columns, say, show
+from collage_engine.cli.screen import say, show
 from collage_engine.records.placement import Placement, Run
 from collage_engine.support.errors import CollageError
 from collage_engine.support.text import counted
@@ -45,7 +44,7 @@ def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:
     for run in placed.runs:
         register_toolchains(run.toolchains)
     _print_warnings(placed.runs, warned)
-    _print_rows(map(shape_cells, placed.rows))
+    show([shape_cells(row) for row in placed.rows], right=NUMBERS, cut=("toolchains",))
     for sentence in sharing_sentences(len(placed.rows), placed.sharing):
         say(sentence)
     if placed.session is not None:
@@ -116,18 +115,37 @@ def _print_toolchains(placement: Placement) -> None:
     for part in placement.partitions:
         nodes[part.instance] += part.size
     partitions = Counter(part.instance for part in placement.partitions)
-    if nodes:
-        table = Columns("toolchain", "partitions", "nodes", right=("partitions", "nodes"))
-        for name, count in nodes.most_common():
-            table.add(toolchain_title(name), str(partitions[name]), str(count))
-        show(table.table)
+    rows = [
+        {
+            "toolchain": toolchain_title(name),
+            "partitions": str(partitions[name]),
+            "nodes": str(count),
+        }
+        for name, count in nodes.most_common()
+    ]
+    show(rows, right=("partitions", "nodes"))
     for line in fact_lines(placement_facts(placement), ["Formats"]):
         say(line)
 
 
 def _print_latencies(run: Run) -> None:
+    """Print Collage and all timed baselines, fastest first, against the chosen (→)."""
+    reference = run.placement.measured_us if run.placement else None
+    timed = [
+        {
+            "": "→" if row.chosen else "=" if row.tied else "",
+            "placement": row.name,
+            "kind": row.about,
+            "measured": time_text(row.us),
+            "20–80 %": spread_text(row.spread_us, row.us),
+            "against →": row.against(reference),
+            "expected": time_text(row.estimated_us),
+        }
+        for row in latency_rows(run)
+        if row.us is not None
+    ]
     say()
-    show(latency_table(run))
+    show(timed, right=("measured", "20–80 %", "against →", "expected"), cut=("placement",))
     if run.tied:
         say("→ is exported; = is as fast as →, as far as their common rounds can tell.")
     for row in latency_rows(run):
@@ -142,19 +160,10 @@ def _print_objective(run: Run) -> None:
     """Print what the times are of, and the ways of sharing the processors that were tried."""
     for sentence in objective_sentences(run):
         say(sentence)
-    _print_rows(
+    rows = [
         {"": "→" if row.run == run.id else ""} | deployment_cells(row) for row in run.deployments
-    )
-
-
-def _print_rows(rows: Iterable[dict[str, str]]) -> None:
-    """Print rows with the titles of their columns; nothing where there is no row."""
-    made: Columns | None = None
-    for cells in rows:
-        made = made or Columns(*cells, right=NUMBERS, cut=("toolchains",))
-        made.add(*cells.values())
-    if made is not None:
-        show(made.table)
+    ]
+    show(rows, right=NUMBERS, cut=("toolchains",))
 
 
 def _print_warnings(runs: Sequence[Run], warned: Collection[str]) -> None:
@@ -172,24 +181,3 @@ def say_artifact(folder: str) -> None:
     with contextlib.suppress(CollageError):  # a stored run's may be gone since
         for about in read_manifest(Path(folder)).get("requires", ()):
             say(f"  it needs Python: {about['reason']}")
-
-
-def latency_table(run: Run) -> Table:
-    """Make the table of Collage and all timed baselines, fastest first, against the chosen (→)."""
-    reference = run.placement.measured_us if run.placement else None
-    numbers = ("measured", "20–80 %", "against →", "expected")
-    made = Columns("", "placement", "kind", *numbers, right=numbers, cut=("placement",))
-    for row in latency_rows(run):
-        if row.us is None:
-            continue
-        made.add(
-            "→" if row.chosen else "=" if row.tied else "",
-            row.name,
-            row.about,
-            time_text(row.us),
-            spread_text(row.spread_us, row.us),
-            row.against(reference),
-            time_text(row.estimated_us),
-            style="bold" if row.chosen else None,
-        )
-    return made.table

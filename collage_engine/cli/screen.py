@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import sys
+from collections.abc import Collection, Mapping, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -55,12 +56,14 @@ def complain(text: str) -> None:
     print(printable(text, keep_lines=True), file=sys.stderr)
 
 
-def show(table: Table) -> None:
-    """Print a table on standard output, as wide as the terminal or as it needs to be."""
-    if sys.stdout.isatty():
-        Console(highlight=False).print(table)
-    else:
-        sys.stdout.write(as_text(table, WIDE))
+def show(
+    rows: Sequence[Mapping[str, str]], right: Collection[str] = (), cut: Collection[str] = ()
+) -> None:
+    """Print the table of some rows, if there are any, as wide as the terminal or as it needs."""
+    if rows and sys.stdout.isatty():
+        Console(highlight=False).print(table(rows, right, cut))
+    elif rows:
+        sys.stdout.write(as_text(table(rows, right, cut), WIDE))
 
 
 def as_text(table: Table, width: int) -> str:
@@ -71,27 +74,26 @@ def as_text(table: Table, width: int) -> str:
     return "".join(line.rstrip() + "\n" for line in captured.get().splitlines())
 
 
-class Columns:
-    """Lays out the rows of a table without lines.
+def table(
+    rows: Sequence[Mapping[str, str]], right: Collection[str] = (), cut: Collection[str] = ()
+) -> Table:
+    """Lay out rows without lines; a row that begins with → is bold on a terminal.
 
-    Where the terminal is too narrow, the columns in ``cut`` lose the end of their text to an
-    ellipsis; the others keep theirs.
+    Args:
+        rows: Cells by the titles of their columns: brackets in them are no markup, controls are
+            shown.
+        right: The columns whose cells lie to the right.
+        cut: The columns that lose the end of their text to an ellipsis where the terminal is too
+            narrow; the others keep theirs.
     """
-
-    def __init__(
-        self, *titles: str, right: tuple[str, ...] = (), cut: tuple[str, ...] = ()
-    ) -> None:
-        self.table = Table(box=None, pad_edge=False, header_style="bold")
-        self._cut = [title in cut for title in titles]
-        for title in titles:
-            self.table.add_column(
-                title, justify="right" if title in right else "left", no_wrap=title not in cut
-            )
-
-    def add(self, *cells: str, style: str | None = None) -> None:
-        """Add one row; brackets in cells are no markup, controls are shown."""
-        texts = [
-            Text(printable(c), no_wrap=cut, overflow="ellipsis")
-            for c, cut in zip(cells, self._cut, strict=True)
+    made = Table(box=None, pad_edge=False, header_style="bold")
+    for title in rows[0]:
+        justify = "right" if title in right else "left"
+        made.add_column(title, justify=justify, no_wrap=title not in cut)
+    for row in rows:
+        cells = [
+            Text(printable(cell), no_wrap=title in cut, overflow="ellipsis")
+            for title, cell in row.items()
         ]
-        self.table.add_row(*texts, style=style)
+        made.add_row(*cells, style="bold" if row.get("") == "→" else None)
+    return made

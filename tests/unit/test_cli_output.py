@@ -28,7 +28,7 @@ from collage_engine.cli.main import main
 from collage_engine.cli.parser import build_parser
 from collage_engine.cli.print_run import run_document
 from collage_engine.cli.schemas import DOCUMENTS
-from collage_engine.cli.screen import Columns, as_text, complain, say
+from collage_engine.cli.screen import as_text, complain, say, table
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.machine.logs import PrintableFormatter
 from collage_engine.records.answers import Alternative, ExplainAnswer
@@ -147,12 +147,11 @@ def test_every_control_character_is_written_as_an_escape() -> None:
 def test_what_the_command_line_prints_is_printable(capsys: pytest.CaptureFixture[str]) -> None:
     say(f"node {HOSTILE}\nsecond line")
     complain(f"collage: {HOSTILE}")
-    table = Columns("name", cut=("name",))
-    table.add(f"{HOSTILE}\nforged")
+    printed = as_text(table([{"name": f"{HOSTILE}\nforged"}], cut=("name",)), 200)
     shown = capsys.readouterr()
-    for text in (shown.out, shown.err, as_text(table.table, 200)):
+    for text in (shown.out, shown.err, printed):
         assert controls(text) == {"\n"} and "PWNED" in text
-    assert len(as_text(table.table, 200).splitlines()) == 2
+    assert len(printed.splitlines()) == 2
 
 
 @pytest.mark.parametrize(
