@@ -107,57 +107,12 @@ def _by_name(option: str, given: Sequence[tuple[str, T]]) -> dict[str, T]:
     return by_name
 
 
-def add_dimension_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``place`` that name several shapes."""
-    group = parser.add_argument_group("which shapes")
-    group.add_argument(
-        "--dim",
-        type=dimension,
-        action="append",
-        default=[],
-        metavar="NAME=1,4,16",
-        help="sizes of a dimension that the model names; repeatable: all combinations are placed, "
-        "for one artifact",
-    )
-    group.add_argument(
-        "--shapes",
-        dest="shapes_file",
-        metavar="FILE",
-        help="a JSON list of combinations: dimension to size, or input to list of sizes",
-    )
-    group.add_argument(
-        "--from-calls",
-        dest="calls",
-        metavar="FILE",
-        help="place the shapes that took most of the time of a program's calls, which "
-        "COLLAGE_RECORD wrote to this file (python -m collage_engine.patch)",
-    )
-    add_others_option(group)
-
-
 def add_others_option(parser: argparse._ActionsContainer) -> None:
     """Add the option of artifacts for several shapes."""
     parser.add_argument(
         "--others",
         action="store_true",
         help="the artifact takes any other shape, too: it runs the model's own file then",
-    )
-
-
-def add_shape_option(parser: argparse.ArgumentParser, default: str) -> None:
-    """Add the option that names one of the shapes that a session holds.
-
-    Args:
-        parser: The command.
-        default: What is meant without the option.
-    """
-    parser.add_argument(
-        "--dim",
-        type=one_size,
-        action="append",
-        default=[],
-        metavar="NAME=4",
-        help=f"the shape in which the dimension has this size; repeatable (default: {default})",
     )
 
 
@@ -274,6 +229,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 
 def settings_from(options: argparse.Namespace) -> RunSettings:
     """Return the run's settings; reads the files the options name. Raises UsageError."""
+    from collage_engine.machine.cuda import choose_target
     from collage_engine.toolchains.registry import all_names
 
     given = {
@@ -292,6 +248,7 @@ def settings_from(options: argparse.Namespace) -> RunSettings:
                 )
     if "precision" in given:
         given["precision"] = LONG.get(given["precision"], given["precision"])
+    choose_target(given.get("target", "cpu"))  # a wrong name is found before any work
     return RunSettings(
         **given,
         shapes=_fixed_shapes(options),

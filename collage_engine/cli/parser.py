@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any, NoReturn
 
 from collage_engine.cli.options import (
-    add_dimension_options,
     add_others_option,
     add_run_options,
     add_setting,
     add_settings,
-    add_shape_option,
     argument,
+    dimension,
     duration,
+    one_size,
     positive,
     share,
     size,
@@ -66,6 +66,13 @@ class _Command(argparse.ArgumentParser):
             help="show on standard error what happens; -vv shows more",
         )
 
+    def parse_known_args(self, *given: Any) -> tuple[argparse.Namespace, list[str]]:  # type: ignore[override]
+        """Refuse what the command does not know by the command's own help."""
+        options, unknown = super().parse_known_args(*given)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
+
     def error(self, message: str) -> NoReturn:
         wrong = printable(message.removeprefix("argument "))
         self.exit(2, f"{self.prog}: {wrong} ({self.prog} --help says what it takes)\n")
@@ -95,7 +102,14 @@ def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
 
 def _add_session(parser: argparse.ArgumentParser, every: str = "the first one") -> None:
     parser.add_argument("session", help="a .collage file, as `collage place --session` writes")
-    add_shape_option(parser, every)
+    parser.add_argument(
+        "--dim",
+        type=one_size,
+        action="append",
+        default=[],
+        metavar="NAME=4",
+        help=f"the shape in which the dimension has this size; repeatable (default: {every})",
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -106,30 +120,17 @@ def build_parser() -> argparse.ArgumentParser:
         description="Find out which toolchain should run which part of a model, by measuring.",
     )
     parser.add_argument("--version", action="version", version=f"collage {__version__}")
-    commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, parser_class=_Command
-    )
-    for add in (
-        _add_place_command,
-        _add_toolchains_command,
-        _add_candidates_command,
-        _add_explain_command,
-        _add_compare_command,
-        _add_diagnose_command,
-        _add_export_command,
-        _add_run_command,
-        _add_check_command,
-        _add_report_command,
-        _add_search_command,
-        _add_store_command,
-        _add_farm_command,
-        _add_serve_command,
-    ):
-        add(commands)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_place_command(commands)
+    _add_model_commands(commands)
+    _add_session_commands(commands)
+    _add_artifact_commands(commands)
+    _add_machine_commands(commands)
     return parser
 
 
 def _add_place_command(commands: Commands) -> None:
+    """Add the command that places a model."""
     parser = commands.add_parser("place", help="measure, search, confirm and export a placement")
     parser.add_argument("model", nargs="+", help="an .onnx file; with --farm also several")
     parser.add_argument(
@@ -144,7 +145,30 @@ def _add_place_command(commands: Commands) -> None:
         metavar="NAME",
         help="only on the farm's machines of this kind, as `collage farm join` prints it",
     )
-    add_dimension_options(parser)
+    shapes = parser.add_argument_group("which shapes")
+    shapes.add_argument(
+        "--dim",
+        type=dimension,
+        action="append",
+        default=[],
+        metavar="NAME=1,4,16",
+        help="sizes of a dimension that the model names; repeatable: all combinations are placed, "
+        "for one artifact",
+    )
+    shapes.add_argument(
+        "--shapes",
+        dest="shapes_file",
+        metavar="FILE",
+        help="a JSON list of combinations: dimension to size, or input to list of sizes",
+    )
+    shapes.add_argument(
+        "--from-calls",
+        dest="calls",
+        metavar="FILE",
+        help="place the shapes that took most of the time of a program's calls, which "
+        "COLLAGE_RECORD wrote to this file (python -m collage_engine.patch)",
+    )
+    add_others_option(shapes)
     thoroughness = add_settings(
         parser, "how long, and how thoroughly", "budget_s", "confirmation", "in_place"
     )
@@ -192,54 +216,13 @@ def _add_inputs(settings: argparse._ArgumentGroup) -> None:
     )
 
 
-def _add_toolchains_command(commands: Commands) -> None:
-    toolchains = commands.add_parser(
-        "toolchains", help="what is on this machine, what is missing; write and check one"
-    )
-    toolchains.add_argument(
-        "action",
-        nargs="?",
-        choices=("check", "new"),
-        help="check: whether a toolchain keeps what the engine expects of it; new: write a package "
-        "with one in Python alone",
-    )
-    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
-    toolchains.add_argument("--all", action="store_true", help="check every toolchain")
-    _add_json(toolchains, "toolchains")
-
-
-def _add_candidates_command(commands: Commands) -> None:
+def _add_model_commands(commands: Commands) -> None:
+    """Add the commands that look at a model."""
     candidates = commands.add_parser("candidates", help="list a model's candidate partitions")
     candidates.add_argument("model", help="an .onnx file")
     add_run_options(candidates)
     _add_json(candidates, "candidates")
 
-
-def _add_explain_command(commands: Commands) -> None:
-    explain = commands.add_parser("explain", help="why a node runs where it does")
-    _add_session(explain)
-    explain.add_argument("node", help="operator number, or ONNX node name")
-    _add_run_choice(explain)
-    _add_json(explain, "explain")
-
-
-def _add_run_choice(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--run", default="", metavar="N", help="id, name or number of the run (default: the newest)"
-    )
-
-
-def _add_compare_command(commands: Commands) -> None:
-    compare = commands.add_parser("compare", help="two runs of a session side by side")
-    _add_session(compare)
-    compare.add_argument(
-        "run", help="id, name or number of a run, `last`, or a profile as of `collage diagnose`"
-    )
-    compare.add_argument("other", help="the run or the profile to compare with it")
-    _add_json(compare, "compare")
-
-
-def _add_diagnose_command(commands: Commands) -> None:
     diagnose = commands.add_parser(
         "diagnose", help="what a runtime makes of a model, and what a placement would gain"
     )
@@ -276,7 +259,28 @@ def _add_diagnose_command(commands: Commands) -> None:
     _add_json(diagnose, "diagnose")
 
 
-def _add_export_command(commands: Commands) -> None:
+def _add_run_choice(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--run", default="", metavar="N", help="id, name or number of the run (default: the newest)"
+    )
+
+
+def _add_session_commands(commands: Commands) -> None:
+    """Add the commands about a session's file."""
+    explain = commands.add_parser("explain", help="why a node runs where it does")
+    _add_session(explain)
+    explain.add_argument("node", help="operator number, or ONNX node name")
+    _add_run_choice(explain)
+    _add_json(explain, "explain")
+
+    compare = commands.add_parser("compare", help="two runs of a session side by side")
+    _add_session(compare)
+    compare.add_argument(
+        "run", help="id, name or number of a run, `last`, or a profile as of `collage diagnose`"
+    )
+    compare.add_argument("other", help="the run or the profile to compare with it")
+    _add_json(compare, "compare")
+
     export = commands.add_parser("export", help="write a session's placement as an artifact")
     _add_session(export, "one artifact with an entry for each shape")
     export.add_argument("-o", "--output", metavar="DIR", help="folder of the compiled artifact")
@@ -290,16 +294,32 @@ def _add_export_command(commands: Commands) -> None:
     _add_run_choice(export)
     add_others_option(export)
 
+    report = commands.add_parser("report", help="write a report of a session")
+    _add_session(report)
+    report.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="ends in .html, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
+        "nodes for Model Explorer), .trace.json (for Perfetto), .svg, .timeline.svg or .graphml",
+    )
+    _add_run_choice(report)
 
-def _add_run_command(commands: Commands) -> None:
+
+def _add_artifact_commands(commands: Commands) -> None:
+    """Add the commands about artifacts."""
     run = commands.add_parser("run", help="run an artifact and check it against its sample")
     run.add_argument("artifact", metavar="DIR", help="folder that place or export wrote")
     run.add_argument("--benchmark", action="store_true", help="time it too")
-    run.add_argument("--trace", metavar="FILE.json", help="also write a trace, for Perfetto")
+    run.add_argument(
+        "--trace",
+        metavar="FILE.json",
+        help="also write a trace, for Perfetto; of an artifact for several shapes, name the folder "
+        "of one of them as DIR",
+    )
     _add_json(run, "run")
 
-
-def _add_check_command(commands: Commands) -> None:
     check = commands.add_parser(
         "check",
         help="a gate for CI: is a model slower, less exact or larger than a baseline?",
@@ -343,21 +363,8 @@ def _add_check_command(commands: Commands) -> None:
     _add_json(check, "check")
 
 
-def _add_report_command(commands: Commands) -> None:
-    report = commands.add_parser("report", help="write a report of a session")
-    _add_session(report)
-    report.add_argument(
-        "-o",
-        "--output",
-        required=True,
-        metavar="FILE",
-        help="ends in .html, .csv (candidates), .shapes.csv, .json, .explorer.json (costs of "
-        "nodes for Model Explorer), .trace.json (for Perfetto), .svg, .timeline.svg or .graphml",
-    )
-    _add_run_choice(report)
-
-
-def _add_search_command(commands: Commands) -> None:
+def _add_machine_commands(commands: Commands) -> None:
+    """Add the commands about this machine and others, and what programs ask."""
     search = commands.add_parser("search", help="solve a placement problem given as JSON")
     search.add_argument("problem", metavar="PROBLEM.json", help="- reads standard input")
     search.add_argument(
@@ -370,8 +377,20 @@ def _add_search_command(commands: Commands) -> None:
     search.add_argument("--k-best", type=positive, metavar="N", help="list the N best placements")
     _add_json(search, "search")
 
+    toolchains = commands.add_parser(
+        "toolchains", help="what is on this machine, what is missing; write and check one"
+    )
+    toolchains.add_argument(
+        "action",
+        nargs="?",
+        choices=("check", "new"),
+        help="check: whether a toolchain keeps what the engine expects of it; new: write a package "
+        "with one in Python alone",
+    )
+    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
+    toolchains.add_argument("--all", action="store_true", help="check every toolchain")
+    _add_json(toolchains, "toolchains")
 
-def _add_store_command(commands: Commands) -> None:
     store = commands.add_parser("store", help="the machine's measurements and compiled kernels")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
     _add_json(actions.add_parser("info", help="where it is and what it holds"), "store")
@@ -381,12 +400,8 @@ def _add_store_command(commands: Commands) -> None:
         action.add_argument("file")
     actions.add_parser("clear", help="forget every measurement, and remove the compiled kernels")
 
-
-def _add_farm_command(commands: Commands) -> None:
     farm = commands.add_parser("farm", help="place models on several machines")
-    actions = farm.add_subparsers(
-        dest="action", metavar="ACTION", required=True, parser_class=_Command
-    )
+    actions = farm.add_subparsers(dest="action", metavar="ACTION", required=True)
     serve = actions.add_parser("serve", help="run the scheduler; says how machines join it")
     serve.add_argument("--host", help="address to listen on (default: one that others can reach)")
     serve.add_argument(
@@ -401,6 +416,4 @@ def _add_farm_command(commands: Commands) -> None:
     )
     join.add_argument("--name", help="what the farm calls this machine (default: its host name)")
 
-
-def _add_serve_command(commands: Commands) -> None:
     commands.add_parser("serve", help="speak JSON-RPC on standard input and output")

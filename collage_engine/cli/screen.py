@@ -88,8 +88,9 @@ def table(
     """
     made = Table(box=None, pad_edge=False, header_style="bold")
     for title in rows[0]:
-        justify = "right" if title in right else "left"
-        made.add_column(title, justify=justify, no_wrap=title not in cut)
+        made.add_column(
+            title, justify="right" if title in right else "left", no_wrap=title not in cut
+        )
     for row in rows:
         cells = [
             Text(printable(cell), no_wrap=title in cut, overflow="ellipsis")

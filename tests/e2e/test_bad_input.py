@@ -144,12 +144,12 @@ def test_what_cannot_be_honoured_is_in_the_document(
         (["--shape", "x=99999999999,99999999999"], "larger than any memory"),
         (["--tolerance", "2"], "tolerance: Expected `float` < 1.0"),
         (["--precision", "int8"], "--precision int8: the model has no QuantizeLinear"),
-        (["--target", "toaster"], "--target toaster"),
+        (["--target", "gpu"], "--target gpu: known targets are"),
         (["--inputs", "gone.npz"], "--inputs gone.npz: No such file"),
         (["--session", "none/s.collage"], "there is no folder none"),
         (["--session", "m.onnx"], "would overwrite a file"),
         (["--objective", "throughput", "--dim", "batch=1,2"], "one shape at a time"),
-        (["--nonsense"], "unrecognized arguments: --nonsense"),
+        (["--nonsense"], "collage place: unrecognized arguments: --nonsense (collage place --help"),
     ],
 )
 def test_wrong_options_of_place(here, refused, options, says):
