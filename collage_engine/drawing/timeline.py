@@ -26,10 +26,10 @@ from collage_engine.drawing.palette import (
 )
 from collage_engine.drawing.svg import BOLD, MIDDLE, picture, rect, text
 from collage_engine.records.operators import short_name
-from collage_engine.records.placement import LayerTime, Partition, Placement
+from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import elide, time_text
-from collage_engine.wording.layers import Span, by_layer, placement_differences, spans
+from collage_engine.wording.layers import placement_differences, spans
 from collage_engine.wording.titles import toolchain_title
 
 BETWEEN = "Between"
@@ -101,48 +101,56 @@ def timeline(graph: OperatorGraph, placement: Placement) -> Timeline:
         graph: The graph.
         placement: A placement of it; one that was not profiled has no layers.
     """
-    timed, parts, nodes = spans(placement), placement.partitions, graph.count_nodes
+    parts, pairs = placement.partitions, readers_of_partitions(graph, placement)
     devices = {part.device for part in parts}
-    names = [_row(part, devices) for part in parts]
+    names = [
+        toolchain_title(part.toolchain) + (f", {part.device}" if len(devices) > 1 else "")
+        for part in parts
+    ]
     place = {name: at for at, name in enumerate((*dict.fromkeys(names), BETWEEN))}
-    wholes: list[TimeBar] = []
-    first: dict[int, TimeBar] = {}
-    last: dict[int, TimeBar] = {}
+    wholes: dict[int, list[TimeBar]] = {}
+    """The bars of each partition."""
     inside: list[TimeBar] = []
     between: list[TimeBar] = []
+
+    def add_between(begin_us: float, end_us: float, detail: str, title: str = "") -> None:
+        bar = TimeBar("between", place[BETWEEN], begin_us, end_us, title, detail=detail)
+        between.append(bar)
+
     last_us = 0.0
-    for number, group in itertools.groupby(timed, key=lambda span: span.layer.partition):
+    for number, group in itertools.groupby(spans(placement), lambda span: span.layer.partition):
         found = list(group)
         begin, end = found[0].begin_us, found[-1].end_us
         if begin > last_us:
-            text = "passes between two calls"
-            between.append(TimeBar("between", place[BETWEEN], last_us, begin, "", "", text))
+            add_between(last_us, begin, "passes between two calls")
         last_us = end
         if number is None:
-            between += [_outside(span, place[BETWEEN]) for span in found]
+            for span in found:
+                add_between(span.begin_us, span.end_us, "a conversion", span.layer.name)
             continue
         part, row = parts[number], place[names[number]]
         look = toolchain_look(part.toolchain)
-        texts = _texts(graph, part.nodes, f"{part.id} of {counted(nodes(part.nodes), 'node')}")
-        wholes.append(TimeBar("partition", row, begin, end, *texts, part.nodes, look))
-        first.setdefault(number, wholes[-1])
-        last[number] = wholes[-1]
-        if placement.layers:
-            for span in found:
-                begin, end, layer = span.begin_us, span.end_us, span.layer
-                texts = _texts(graph, layer.operators, layer.name)
-                if layer.blocks > 1:
-                    texts = f"{layer.name}: {graph.content(layer.operators)}", texts[1], ""
-                bar = TimeBar("layer", row, begin, end, *texts, layer.operators, look, layer.blocks)
-                inside.append(bar)
+        nodes = counted(graph.count_nodes(part.nodes), "node")
+        texts = _texts(graph, part.nodes, f"{part.id} of {nodes}")
+        whole = TimeBar("partition", row, begin, end, *texts, part.nodes, look)
+        wholes.setdefault(number, []).append(whole)
+        for span in found if placement.layers else ():
+            layer = span.layer
+            texts = _texts(graph, layer.operators, layer.name)
+            if layer.blocks > 1:
+                texts = f"{layer.name}: {graph.content(layer.operators)}", texts[1], ""
+            about = layer.operators, look, layer.blocks
+            inside.append(TimeBar("layer", row, span.begin_us, span.end_us, *texts, *about))
     end_us = max(last_us, placement.measured_us or 0.0)
     if end_us > last_us and placement.layers:
-        text = "passes after the last call"
-        between.append(TimeBar("between", place[BETWEEN], last_us, end_us, "", "", text))
-    rows = tuple(name for name in place if between or name != BETWEEN)
-    pairs = readers_of_partitions(graph, placement)
-    transitions = tuple((last[a], first[b]) for a, b in pairs if a in last and b in first)
-    return Timeline(rows, (*wholes, *inside, *between), transitions, end_us)
+        add_between(last_us, end_us, "passes after the last call")
+    ordered = sorted(itertools.chain(*wholes.values()), key=lambda bar: bar.begin_us)
+    return Timeline(
+        tuple(name for name in place if between or name != BETWEEN),
+        (*ordered, *inside, *between),
+        tuple((wholes[a][-1], wholes[b][0]) for a, b in pairs if a in wholes and b in wholes),
+        end_us,
+    )
 
 
 def against(graph: OperatorGraph, placement: Placement, other: Placement) -> Timeline:
@@ -156,31 +164,25 @@ def against(graph: OperatorGraph, placement: Placement, other: Placement) -> Tim
     shown, below = timeline(graph, placement), timeline(graph, other)
     ratios = {
         operator: found.us / found.other_us
-        for found in placement_differences(by_layer(placement), by_layer(other))
+        for found in placement_differences(placement, other)
         if found.us > 0 and found.other_us > 0
         for operator in found.operators
     }
 
-    def compared(bar: TimeBar, rows: int, power: float) -> TimeBar:
+    def compared(bar: TimeBar, rows: int, power: int) -> TimeBar:
         first = next(iter(bar.operators), None)
         ratio = ratios.get(first) if first is not None and bar.kind == "layer" else None
         return replace(bar, row=bar.row + rows, ratio=None if ratio is None else ratio**power)
 
-    count = len(shown.rows)
-    second = [compared(bar, count, -1) for bar in below.bars]
-    made = dict(zip(map(id, below.bars), second, strict=True))
-    pairs = [(made[id(one)], made[id(two)]) for one, two in below.transitions]
+    def lower(bar: TimeBar) -> TimeBar:
+        return compared(bar, len(shown.rows), -1)
+
     return Timeline(
         (*shown.rows, *(f"{name}\ncompared" for name in below.rows)),
-        (*(compared(bar, 0, 1) for bar in shown.bars), *second),
-        (*shown.transitions, *pairs),
+        (*(compared(bar, 0, 1) for bar in shown.bars), *map(lower, below.bars)),
+        (*shown.transitions, *((lower(a), lower(b)) for a, b in below.transitions)),
         max(shown.end_us, below.end_us),
     )
-
-
-def _row(part: Partition, devices: set[str]) -> str:
-    title = toolchain_title(part.toolchain)
-    return title if len(devices) < 2 else f"{title}, {part.device}"
 
 
 def _texts(graph: OperatorGraph, operators: tuple[int, ...], detail: str) -> tuple[str, str, str]:
@@ -189,11 +191,6 @@ def _texts(graph: OperatorGraph, operators: tuple[int, ...], detail: str) -> tup
         return detail, "", ""
     names = graph.onnx_names(operators)
     return graph.label(operators), short_name(names[0]) if names else "", detail
-
-
-def _outside(span: Span, row: int) -> TimeBar:
-    layer: LayerTime = span.layer
-    return TimeBar("between", row, span.begin_us, span.end_us, layer.name, "", "a conversion")
 
 
 def readers_of_partitions(graph: OperatorGraph, placement: Placement) -> list[tuple[int, int]]:

@@ -25,8 +25,7 @@ from collage_engine.records.placement import (
 )
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.store.document import Document
-from collage_engine.wording.changes import differences
-from collage_engine.wording.layers import kernels_outside
+from collage_engine.wording.layers import kernels_outside, placement_differences
 
 FELL_BACK = "instead"
 """Key in a partition's configuration of what ran it instead of what the runtime prefers."""
@@ -182,7 +181,7 @@ def diagnosis(graph: GraphRecord, profiled: Run, placed: Run | None) -> Diagnosi
     placement = placed.placement if placed is not None else None
     chosen = placement.partitions if placement else ()
     where = {k: part.instance for part in chosen for k in part.nodes}
-    differing = differences(profiled, placed) if placed is not None else []
+    differing = placement_differences(profiled.placement, placement) if placement else []
     delta = {each.operators: each.delta_us for each in differing}
     rows = []
     for part in profiled.placement.partitions:

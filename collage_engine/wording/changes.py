@@ -8,7 +8,7 @@ from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Partition, Run
 from collage_engine.wording.figures import difference
-from collage_engine.wording.layers import PartDifference, by_layer, placement_differences
+from collage_engine.wording.layers import placement_differences
 
 
 def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
@@ -19,9 +19,10 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     """
     before, after = _by_node(a), _by_node(b)
     owners = graph.node_of_operator
+    parts = placement_differences(a.placement, b.placement) if a.placement and b.placement else []
     deltas = {
         operator: gap.delta_us
-        for gap in differences(a, b)
+        for gap in parts
         if len({owners[operator] for operator in gap.operators}) == 1
         for operator in gap.operators
     }
@@ -63,15 +64,3 @@ def _parts(run: Run) -> tuple[Partition, ...]:
 
 def _by_node(run: Run) -> dict[int, Partition]:
     return {node: part for part in _parts(run) for node in part.nodes}
-
-
-def differences(a: Run, b: Run) -> list[PartDifference]:
-    """Return the difference in time of each smallest part of the model that both runs cut out.
-
-    See ``wording.layers.differences``; the parts are layers where both runs timed theirs.
-    """
-    if a.placement is None or b.placement is None:
-        return []
-    if a.placement.layers and b.placement.layers:
-        return placement_differences(by_layer(a.placement), by_layer(b.placement))
-    return placement_differences(a.placement, b.placement)

@@ -114,39 +114,40 @@ def by_layer(placement: Placement) -> Placement:
     Layers that compute parts of one node are one. What a runtime inserts between layers is left
     out: the partitions and :func:`outside_us` add up to the measured time.
     """
-    groups: dict[int, tuple[int, set[int], float]] = {}
-    home: dict[int, int] = {}
-    for number, layer in enumerate(placement.layers):
-        if layer.partition is None or not layer.operators:
-            continue
-        operators, us = set(layer.operators), layer.us
-        for other in {home[k] for k in operators if k in home}:
-            _, held, spent_us = groups.pop(other)
-            operators |= held
-            us += spent_us
-        groups[number] = layer.partition, operators, us
-        home |= dict.fromkeys(operators, number)
-    if not groups:
+    from networkx.utils import UnionFind
+
+    timed = [one for one in placement.layers if one.partition is not None and one.operators]
+    if not timed:
         return placement
-    alone = Counter(place for place, _, _ in groups.values())
-    for number, (place, operators, us) in groups.items():
+    joined: UnionFind[int] = UnionFind()
+    for layer in timed:
+        joined.union(*layer.operators)
+    groups: dict[int, list[LayerTime]] = {}
+    for layer in timed:  # in the order of their last layers
+        key = joined[layer.operators[0]]
+        groups[key] = [*groups.pop(key, []), layer]
+    alone = Counter(held[-1].partition for held in groups.values())
+    layered = []
+    for number, held in enumerate(groups.values()):
+        place = held[-1].partition
+        assert place is not None
         if alone[place] == 1:  # what a runtime inserts there is for these nodes only
             us = sum(one.us for one in placement.layers if one.partition == place)
-        groups[number] = place, operators, us
-    layered = [
-        msgspec.structs.replace(
-            placement.partitions[place],
-            id=f"{placement.partitions[place].id}.{number}",
-            nodes=tuple(sorted(operators)),
-            onnx_nodes=(),
-            estimated_us=us,
-            in_place_us=us,
-            takes={},
-            gives={},
-            node_count=0,
+        else:
+            us = sum(one.us for one in held)
+        layered.append(
+            msgspec.structs.replace(
+                placement.partitions[place],
+                id=f"{placement.partitions[place].id}.{number}",
+                nodes=tuple(sorted({k for one in held for k in one.operators})),
+                onnx_nodes=(),
+                estimated_us=us,
+                in_place_us=us,
+                takes={},
+                gives={},
+                node_count=0,
+            )
         )
-        for number, (place, operators, us) in enumerate(groups.values())
-    ]
     return msgspec.structs.replace(placement, partitions=tuple(layered), layers=())
 
 
@@ -210,16 +211,14 @@ class PartDifference:
 def placement_differences(one: Placement, other: Placement) -> list[PartDifference]:
     """Return the times of each smallest part of the model that two placements cut out.
 
-    Such a part consists of whole partitions in both; it is the whole model where either has one
-    partition only. The times are those in the model where both were profiled, else the expected
-    ones; parts without times are left out.
-
-    Args:
-        one: A placement, or what :func:`by_layer` made of it.
-        other: Another placement of the same model, likewise.
+    Such a part consists of whole partitions in both, or of layers where those of both were timed;
+    it is the whole model where either has one partition only. The times are those in the model
+    where both were profiled, else the expected ones; parts without times are left out.
     """
     from networkx.utils import UnionFind
 
+    if one.layers and other.layers:
+        one, other = by_layer(one), by_layer(other)
     sides = one.partitions, other.partitions
     profiled = all(part.in_place_us is not None for part in (*sides[0], *sides[1]))
     joined: UnionFind[int] = UnionFind()
@@ -233,13 +232,11 @@ def placement_differences(one: Placement, other: Placement) -> list[PartDifferen
     held = [{k for part in parts for k in part.nodes} for parts in sides]
     found = []
     for operators in joined.to_sets():
-        ours, theirs = times[joined[next(iter(operators))]]
-        known = [us for us in (*ours, *theirs) if us is not None]
-        if len(known) == len(ours) + len(theirs) and operators <= held[0] & held[1]:
-            us = sum(known[: len(ours)])
-            other_us = sum(known) - us
-            if profiled and not (us and other_us):
-                continue  # runtimes count in whole microseconds: such a time is not known
+        us, other_us = map(total, times[joined[next(iter(operators))]])
+        if us is None or other_us is None or not operators <= held[0] & held[1]:
+            continue
+        # Runtimes count in whole microseconds: a time of none is not known.
+        if not profiled or (us and other_us):
             found.append(PartDifference(frozenset(operators), us, other_us))
     return found
 

@@ -15,7 +15,7 @@ from collage_engine.drawing.groups import (
     name_scopes,
     sections,
 )
-from collage_engine.drawing.operators import operator_graph
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records import protocol
 from collage_engine.records.event import (
     Done,
@@ -68,7 +68,7 @@ class Document(QObject):
         """The session file that saving writes; empty before the first time."""
         self.model: ModelRecord | None = None
         self.graph: GraphRecord | None = None
-        self.operators = operator_graph(GraphRecord(nodes=(), parameters=(), outputs=()))
+        self.operators = OperatorGraph(GraphRecord(nodes=(), parameters=(), outputs=()))
         """The operators of ``graph``; none before it has arrived."""
         self.scopes: dict[str, Group] = {}
         self.first_collapsed: frozenset[str] = frozenset()
@@ -179,9 +179,7 @@ class Document(QObject):
             return []
         if not shown.placement.layers or not compared.placement.layers:
             return []
-        return layers.placement_differences(
-            layers.by_layer(shown.placement), layers.by_layer(compared.placement)
-        )
+        return layers.placement_differences(shown.placement, compared.placement)
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""
@@ -345,7 +343,7 @@ class Document(QObject):
         self, answer: protocol.GraphAnswer, *, keep_pins: bool, then: Callable[[], None]
     ) -> None:
         self.graph = answer.graph
-        self.operators = operator_graph(answer.graph)
+        self.operators = OperatorGraph(answer.graph)
         self.scopes = {g.id: g for g in sections(self.operators, name_scopes(self.operators))}
         self.first_collapsed = first_view(self.operators, self.scopes.values())
         self.selection.reset(self.operators)
