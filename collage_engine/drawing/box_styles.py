@@ -5,11 +5,12 @@ Nothing is invented: a box whose value is not known is grey and says so.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from collage_engine.drawing.groups import DisplayBox
 from collage_engine.drawing.operators import OperatorGraph
@@ -24,21 +25,9 @@ from collage_engine.wording.figures import partition_us
 from collage_engine.wording.layers import by_layer
 from collage_engine.wording.titles import toolchain_title
 
-Mode = Literal[
-    "toolchain",
-    "cost",
-    "device",
-    "changes",
-    "precision",
-]
+Mode = Literal["toolchain", "cost", "device", "changes", "precision"]
 
-MODES: dict[Mode, str] = {
-    "toolchain": "Toolchain",
-    "cost": "Cost",
-    "device": "Device",
-    "changes": "Changes",
-    "precision": "Precision",
-}
+MODES: dict[Mode, str] = {mode: mode.capitalize() for mode in get_args(Mode)}
 """The name of each colour mode in a list, which has room for few letters."""
 
 CHANGES = {
@@ -262,21 +251,20 @@ def style_boxes(
     """
     styles: list[BoxStyle] = []
     counts: Counter[str] = Counter()
-    looks: dict[str, Look] = {}
     for box in scene.display.boxes:
         style = _uncoloured(scene, box, colouring)
         if box.is_work:
             style, label = colouring.colour(mode, style, box.members)
             style = replace(style, entry=label)
             counts[label] += scene.graph.count_nodes(box.members)
-            looks[label] = Look(style.colour, style.tag, style.pattern)
         styles.append(style)
     if mode == "toolchain":
         legend = _toolchain_legend(scene.graph, colouring)
     else:
+        looks = {style.entry: (style.colour, style.tag, style.pattern) for style in styles}
         legend = [
-            LegendEntry(**vars(looks[label]), label=label, key=label, count=n, detail=str(n))
-            for label, n in counts.items()
+            LegendEntry(*looks[label], label=label, key=label, count=count, detail=str(count))
+            for label, count in counts.items()
         ]
     if mode == "cost":
         place = {name: at for at, (_, name) in enumerate(_COST_STEPS)}
@@ -288,14 +276,13 @@ def _toolchain_legend(graph: OperatorGraph, colouring: Colouring) -> list[Legend
     """Return one entry for each toolchain: its nodes, the time they take, and its share."""
     owner, firsts = colouring.owner, (node[0] for node in graph.nodes)
     counts = Counter(owner[o].toolchain if o in owner else "" for o in firsts)
-    times: dict[str, float | None] = {}
+    times: dict[str, list[float | None]] = {}
     for partition in colouring.partitions:
-        before, us = times.get(partition.toolchain, 0.0), colouring.us_of(partition)
-        times[partition.toolchain] = None if before is None or us is None else before + us
-    entries, total_us = [], sum(colouring.costs_us)
+        times.setdefault(partition.toolchain, []).append(colouring.us_of(partition))
+    entries, total_us = [], total(itertools.chain(*times.values()))
     for name, count in counts.items():
-        detail, us = str(count), times.get(name)
-        if us is not None and None not in times.values() and total_us:
+        detail, us = str(count), total(times.get(name, ()))
+        if us is not None and total_us:
             detail = f"{counted(count, 'node')} · {time_text(us)} · {100 * us / total_us:.0f} %"
         look, label = vars(toolchain_look(name)), toolchain_title(name)
         entries.append(LegendEntry(**look, label=label, key=name, count=count, detail=detail))
@@ -330,7 +317,7 @@ def _node(scene: Scene, box: DisplayBox, colouring: Colouring) -> BoxStyle:
         more = scene.graph.count_nodes(timed.nodes) - 1
         note = f"This is the time of a layer with {counted(more, 'more node')}." if more else ""
     return BoxStyle(
-        title=scene.graph.title(box.members[0]) if is_node else onnx_type(node.op),
+        title=scene.graph.titles[box.members[0]] if is_node else onnx_type(node.op),
         name=short_name(node.onnx_nodes[0]) if node.onnx_nodes else "",
         detail=node_shapes(node),
         value=value,

@@ -20,6 +20,7 @@ from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.placement import Placement
 
 GroupKind = Literal["scope", "section", "partition"]
+Kind = Literal["node", "operator", "group", "input", "output"]
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ def _without_numbers(group: Group) -> str:
 class DisplayBox:
     """One box: an ONNX node, an operator inside one, a group, an input or an output."""
 
-    kind: Literal["node", "operator", "group", "input", "output"]
+    kind: Kind
     members: tuple[int, ...]
     """Operator numbers that are drawn as this box; of an input or output, its item number."""
     group: str | None = None
@@ -250,7 +251,7 @@ def display_graph(
         collapsed: Ids of the groups to draw as one box; of nested ones the outermost counts.
         opened: Places of the nodes whose operators are drawn instead.
     """
-    box_of = [-1] * graph.items
+    box_of = [-1] * len(graph.names)
     boxes: list[DisplayBox] = []
     chosen = sorted((groups[g] for g in collapsed if g in groups), key=lambda g: -len(g.members))
     owner: dict[int, Group] = {}
@@ -270,15 +271,17 @@ def display_graph(
         elif node in opened and len(operators) > 1:
             for at in operators:
                 box_of[at] = len(boxes)
-                boxes.append(DisplayBox("operator", (at,), None, graph.name(at)))
+                boxes.append(DisplayBox("operator", (at,), None, graph.names[at]))
         else:
             for at in operators:
                 box_of[at] = len(boxes)
-            boxes.append(DisplayBox("node", operators, None, graph.name(operators[0])))
-    for item in range(graph.count, graph.items):
+            boxes.append(DisplayBox("node", operators, None, graph.names[operators[0]]))
+    for item in range(graph.count, len(graph.names)):
         is_input = item < graph.count + len(graph.inputs)
         box_of[item] = len(boxes)
-        boxes.append(DisplayBox("input" if is_input else "output", (item,), None, graph.name(item)))
+        boxes.append(
+            DisplayBox("input" if is_input else "output", (item,), None, graph.names[item])
+        )
     edges = dict.fromkeys((box_of[a], box_of[b]) for a, b in graph.edges if box_of[a] != box_of[b])
     return DisplayGraph(tuple(boxes), tuple(edges), tuple(box_of))
 

@@ -8,51 +8,55 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
-from collage_engine.records.graph import GraphRecord, Node, Value, ValueIndex, nodes_of
+from collage_engine.records.graph import GraphRecord, ValueIndex
 from collage_engine.records.operators import NodeTitles, short_name
 from collage_engine.support.text import NAMED
 
 
-@dataclass(frozen=True)
 class OperatorGraph:
     """Operators 0…count−1 (operator numbers), then used inputs, then outputs, and their edges."""
 
-    calls: tuple[Node, ...]
-    inputs: tuple[Value, ...]
-    outputs: tuple[str, ...]
-    edges: tuple[tuple[int, int], ...]
-    """Pairs of items, without duplicates, ordered by target."""
-    titles: NodeTitles = field(repr=False)
-    nodes: tuple[tuple[int, ...], ...] = field(repr=False)
-    """The operators of each ONNX node; the nodes come by their first operators."""
-    node_of: tuple[int, ...] = field(repr=False)
-    """The place in ``nodes`` of each operator's node."""
+    def __init__(self, record: GraphRecord) -> None:
+        """Give numbers to what pictures of a dataflow graph show."""
+        self.calls, self.count = record.nodes, len(record.nodes)
+        self.titles = NodeTitles(self.calls)
+        used: dict[ValueIndex, int] = {}
+        """The items of the parameters that are used."""
 
-    @property
-    def count(self) -> int:
-        """Return how many operators there are."""
-        return len(self.calls)
+        def sources(values: Iterable[ValueIndex]) -> list[int]:
+            """Return the items that make some values, each once."""
+            items: dict[int, None] = {}
+            for value in map(record.values.__getitem__, values):
+                if value.producer is not None:
+                    items[value.producer] = None
+                elif not value.constant:
+                    items[used.setdefault(value.index, self.count + len(used))] = None
+            return list(items)
 
-    @property
-    def items(self) -> int:
-        """Return how many operators, used inputs and outputs there are."""
-        return len(self.calls) + len(self.inputs) + len(self.outputs)
-
-    def name(self, item: int) -> str:
-        """Return the name of an item in the user's file."""
-        if item < self.count:
-            call = self.calls[item]
-            return call.name or f"{call.op}#{item}"
-        item -= self.count
-        if item < len(self.inputs):
-            return self.inputs[item].name
-        return self.outputs[item - len(self.inputs)]
-
-    def title(self, operator: int) -> str:
-        """Return what an operator is in the user's file: the type of its ONNX node."""
-        return self.titles[operator]
+        edges: list[tuple[int, int]] = []
+        for call in self.calls:
+            edges += [(source, call.index) for source in sources(call.inputs)]
+        leaving = [sources([index]) for index in record.outputs]
+        self.inputs = tuple(record.values[index] for index in used)
+        names = [call.name or f"{call.op}#{item}" for item, call in enumerate(self.calls)]
+        names += [value.name for value in self.inputs]
+        for place, items in enumerate(leaving):
+            edges += [(source, len(names)) for source in items]
+            known = place < len(record.output_names)
+            names.append(record.output_names[place] if known else f"output {place}")
+        self.names = tuple(names)
+        """The names of all items in the user's file."""
+        self.edges = tuple(edges)
+        """Pairs of items, without duplicates, ordered by target."""
+        held: dict[int, list[int]] = {}
+        for operator, number in enumerate(record.node_of_operator):
+            held.setdefault(number, []).append(operator)
+        self.nodes = tuple(map(tuple, held.values()))
+        """The operators of each ONNX node; the nodes come by their first operators."""
+        place_of = {number: place for place, number in enumerate(held)}
+        self.node_of = tuple(map(place_of.__getitem__, record.node_of_operator))
+        """The place in ``nodes`` of each operator's node."""
 
     def content(self, operators: Sequence[int]) -> str:
         """Return a group's nodes in short, the most frequent first: ``Conv ×9, Add ×8``."""
@@ -91,46 +95,3 @@ class OperatorGraph:
     def consumers(self, operator: int) -> tuple[int, ...]:
         """Return the operators that read an operator's values."""
         return tuple(b for a, b in self.edges if a == operator and b < self.count)
-
-
-def operator_graph(graph: GraphRecord) -> OperatorGraph:
-    """Return a dataflow graph as pictures show it."""
-    calls, count = graph.nodes, len(graph.nodes)
-    used: dict[ValueIndex, int] = {}
-    """The items of the parameters that are used."""
-
-    def sources(values: Iterable[ValueIndex]) -> list[int]:
-        """Return the items that make some values, each once."""
-        items: dict[int, None] = {}
-        for value in map(graph.values.__getitem__, values):
-            if value.producer is not None:
-                items[value.producer] = None
-            elif not value.constant:
-                items[used.setdefault(value.index, count + len(used))] = None
-        return list(items)
-
-    edges: list[tuple[int, int]] = []
-    for call in calls:
-        edges.extend((source, call.index) for source in sources(call.inputs))
-    leaving = [sources([index]) for index in graph.outputs]
-    first_output = count + len(used)
-    for place, items in enumerate(leaving):
-        edges.extend((source, first_output + place) for source in items)
-    held: dict[int, list[int]] = {}
-    for operator, node_number in enumerate(nodes_of(calls)):
-        held.setdefault(node_number, []).append(operator)
-    parts = tuple(map(tuple, held.values()))
-    node_of = {operator: at for at, operators in enumerate(parts) for operator in operators}
-    names = tuple(
-        graph.output_names[at] if at < len(graph.output_names) else f"output {at}"
-        for at in range(len(graph.outputs))
-    )
-    return OperatorGraph(
-        calls=calls,
-        inputs=tuple(graph.values[index] for index in used),
-        outputs=names,
-        edges=tuple(edges),
-        titles=NodeTitles(calls),
-        nodes=parts,
-        node_of=tuple(node_of[operator] for operator in range(count)),
-    )

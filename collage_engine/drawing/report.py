@@ -11,7 +11,7 @@ import msgspec
 
 from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.groups import partitions_help
-from collage_engine.drawing.operators import operator_graph
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.drawing.timeline import readers_of_partitions, timeline, timeline_svg
 from collage_engine.drawing.trace import trace_of
@@ -195,7 +195,7 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
         text = run_over_time(document, run)
     elif kind == "trace":
         assert run.placement is not None
-        pairs = readers_of_partitions(operator_graph(document.graph), run.placement)
+        pairs = readers_of_partitions(OperatorGraph(document.graph), run.placement)
         text = json.dumps(trace_of(run.placement, pairs, document.title(run)))
     elif kind == "svg":
         text = placement_svg(document.graph, run.placement)
@@ -211,7 +211,7 @@ def run_over_time(document: Document, run: Run, *, dark: bool = False) -> str:
     """Return the timeline of a run as SVG; empty where its layers were not timed."""
     if run.placement is None or not run.placement.layers:
         return ""
-    return timeline_svg(timeline(operator_graph(document.graph), run.placement), dark=dark)
+    return timeline_svg(timeline(OperatorGraph(document.graph), run.placement), dark=dark)
 
 
 def node_data(document: Document, run: Run) -> dict[str, Any]:

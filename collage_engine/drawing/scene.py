@@ -20,7 +20,7 @@ from collage_engine.drawing.groups import (
     sections,
 )
 from collage_engine.drawing.layout import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH, FAN, Layout, lay_out
-from collage_engine.drawing.operators import OperatorGraph, operator_graph
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Conversion, Partition, Placement
 from collage_engine.wording.amounts import bytes_text, time_text, total
@@ -183,7 +183,7 @@ def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
         record: The graph.
         placement: Its placement; None: there is none.
     """
-    graph = operator_graph(record)
+    graph = OperatorGraph(record)
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values())
     if placement is not None and partitions_help(len(graph.nodes), placement):

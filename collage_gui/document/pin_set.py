@@ -40,7 +40,7 @@ def pin_demand(pin: Pin) -> str:
 def command_line_text(graph: OperatorGraph, pin: Pin) -> str:
     """Return a pin as the command line writes it, e.g. ``/conv1/Conv=!tvm``."""
     # An ONNX node that was lowered to several operators is named once.
-    names = dict.fromkeys(map(graph.name, pin.nodes))
+    names = dict.fromkeys(map(graph.names.__getitem__, pin.nodes))
     demand = {
         "on": pin.toolchain,
         "never": f"!{pin.toolchain}",

@@ -31,7 +31,7 @@ def find_operators(graph: OperatorGraph, text: str) -> list[int]:
     def lines(operator: int) -> Iterator[str]:
         call = graph.calls[operator]
         names = call.onnx_nodes or (call.name,)
-        yield from (*names, graph.title(operator), call.op, node_shapes(call))
+        yield from (*names, graph.titles[operator], call.op, node_shapes(call))
 
     return [
         node[0]

@@ -519,7 +519,7 @@ class PictureController(QObject):
     def copy_names(self) -> None:
         """Copy the names of the selected nodes, one a line."""
         operators = sorted(self._document.selection.operators)
-        names = map(self._document.operators.name, operators)
+        names = map(self._document.operators.names.__getitem__, operators)
         QGuiApplication.clipboard().setText("\n".join(names))
 
     def zoom_to_selection(self) -> None:

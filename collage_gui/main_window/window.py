@@ -241,4 +241,4 @@ def selection_text(document: Document | None) -> str:
         more = f" · {counted(folded, 'ONNX node')} folded" if folded else ""
         return f"{counted(graph.count_nodes(range(graph.count)), 'node')}{more}"
     others = graph.count_nodes(selection.operators) - 1
-    return graph.name(selection.primary) + (f" and {others} more" if others else "")
+    return graph.names[selection.primary] + (f" and {others} more" if others else "")

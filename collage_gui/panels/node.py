@@ -70,8 +70,8 @@ class AttributesPage(QWidget):
         node = graph.calls[primary]
         self._add(
             "Operator",
-            ("name", graph.name(primary)),
-            ("type", graph.title(primary)),
+            ("name", graph.names[primary]),
+            ("type", graph.titles[primary]),
             ("internally", node.op),
             ("number", primary),
             ("kind", node.kind),
@@ -88,7 +88,7 @@ class AttributesPage(QWidget):
             ("Producers", graph.producers(primary)),
             ("Consumers", graph.consumers(primary)),
         ):
-            self._add(title, *((graph.title(n), graph.name(n), n) for n in near))
+            self._add(title, *((graph.titles[n], graph.names[n], n) for n in near))
         if document.questions.inside is not None:
             for title, rows in document.questions.inside.sections:
                 self._add(title, *rows)
@@ -207,7 +207,7 @@ class WhyPanel(QWidget):
     def _heading(self, graph: OperatorGraph, primary: int) -> list[str]:
         node = graph.calls[primary]
         others = graph.count_nodes(self.document.selection.operators) - 1
-        title = f"{graph.title(primary)} · {graph.name(primary)}"
+        title = f"{graph.titles[primary]} · {graph.names[primary]}"
         if others > 0:
             title = f"{title} and {others} more"
         inside = graph.titles.lowered(primary)
@@ -267,7 +267,7 @@ class WhyPanel(QWidget):
         for conversion in shown.placement.conversions if shown is not None else ():
             if conversion.node in partition.nodes or conversion.node in partition.takes:
                 sentence = (
-                    f"the value of {graph.name(conversion.node)} is converted from "
+                    f"the value of {graph.names[conversion.node]} is converted from "
                     f"{conversion.source} to "
                     f"{conversion.target} once, {time_text(conversion.us)}"
                 )

@@ -78,7 +78,7 @@ class Outline(QTreeWidget):
             return made[scope]
 
         for node in graph.nodes:
-            first, name = node[0], graph.name(node[0])
+            first, name = node[0], graph.names[node[0]]
             texts = [graph.label_with_name([first]), node_shapes(graph.calls[first]), "", name]
             item = QTreeWidgetItem(item_of(innermost.get(first)), texts)
             item.setToolTip(0, plain_tip(name))

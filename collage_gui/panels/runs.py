@@ -422,7 +422,7 @@ class ChangesPage(QWidget):
 
     def _node_name(self, node: int) -> str:
         graph = self.document.operators
-        return graph.name(node) if node < graph.count else DASH
+        return graph.names[node] if node < graph.count else DASH
 
 
 NONE = "No facts are known of this placement: a run tells those of what it exports."

@@ -112,7 +112,7 @@ def test_the_tree_names_every_operator_for_screen_readers(placed) -> None:
     d.trigger("outline")
     assert set(page.panels.outline._items) == set(range(page.document.operators.count))
     names = {i.toolTip(0) for i in page.panels.outline._items.values()}
-    assert names == {page.document.operators.name(n) for n in range(19)}
+    assert names == {page.document.operators.names[n] for n in range(19)}
     unnamed = [
         w.objectName()
         for w in d.window.findChildren(QWidget)

@@ -22,7 +22,7 @@ from collage_engine.drawing.groups import (
     sections,
 )
 from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
-from collage_engine.drawing.operators import operator_graph
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.scene import Scene, outlines, placement_scene, transitions
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
@@ -91,7 +91,7 @@ def test_no_line_slants_across_more_boxes_than_can_be_followed(upright) -> None:
 
 
 def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
-    graph = operator_graph(large_graph())
+    graph = OperatorGraph(large_graph())
     assert graph.count > 10_000
     groups = {g.id: g for g in sections(graph, name_scopes(graph))}
     closed = first_view(graph, groups.values())
@@ -99,7 +99,7 @@ def test_the_first_view_of_a_large_model_is_collapsed_evenly() -> None:
     assert 50 < len(display.boxes) <= LEGIBLE_BOXES + 10
     sizes = {len(b.members) for b in display.boxes if b.kind == "group"}
     assert len(sizes) <= 2, "all but the last are alike"
-    assert sorted(m for b in display.boxes for m in b.members) == list(range(graph.items))
+    assert sorted(m for b in display.boxes for m in b.members) == list(range(len(graph.names)))
 
 
 def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
@@ -113,7 +113,7 @@ def test_scopes_are_those_that_the_exporter_wrote_down() -> None:
     calls = [
         operator(at, "add", name=f"n{at}", scope=("encoder", f"layer.{at // 2}")) for at in range(4)
     ]
-    groups = name_scopes(operator_graph(record_of(*calls)))
+    groups = name_scopes(OperatorGraph(record_of(*calls)))
     assert [(group.label, group.members) for group in groups] == [
         ("encoder/layer.0", (0, 1)),
         ("encoder/layer.1", (2, 3)),
@@ -127,7 +127,7 @@ def test_blocks_are_equal_that_do_the_same_work_under_names_of_other_numbers() -
         operator(at, op, *([at - 1] if at else []), name=f"n{at}", scope=tuple(scope.split("/")))
         for at, (op, scope) in enumerate(calls)
     ]
-    graph = operator_graph(record_of(*nodes))
+    graph = OperatorGraph(record_of(*nodes))
     blocks = equal_blocks(graph, name_scopes(graph))
     assert blocks == [[(0, 1, 2), (3, 4, 5), (6, 7, 8)]]
 
@@ -217,7 +217,7 @@ def test_names_that_only_count_types_are_no_scopes() -> None:
         inputs = [*above, max(0, at - 3)] if what == "Add" else above
         nodes.append(operator(at, what.lower(), *inputs, name=name, onnx_nodes=(name,)))
     record = msgspec.structs.replace(record_of(*nodes, parameters=("x",)), outputs=(399,))
-    graph = operator_graph(record)
+    graph = OperatorGraph(record)
     assert name_scopes(graph) == ()
     made = sections(graph, ())
     assert {group.kind for group in made} == {"section"}
@@ -252,7 +252,7 @@ def placement_of(*parts: Partition, conversions: tuple[Conversion, ...] = ()) ->
 
 
 def drawn(record: GraphRecord):
-    operators = operator_graph(record)
+    operators = OperatorGraph(record)
     display = display_graph(operators, {}, ())
     return Scene(operators, {}, display, lay_out(len(display.boxes), display.edges))
 

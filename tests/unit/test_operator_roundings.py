@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.rounding import operator_roundings
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import Accuracy, RoundedProduct
+from tests.support.graphs import operator, record_of
 from tests.support.runs import partition
 
 
-class Call:
-    """An operator of which only the kind is asked."""
-
-    def __init__(self, op: str) -> None:
-        self.op = op
-
-
 def test_operators_are_told_apart_by_what_is_rounded() -> None:
-    calls = tuple(Call(op) for op in ("nn.conv2d", "nn.relu", "matmul", "matmul", "nn.conv2d"))
-    graph = OperatorGraph(calls, (), (), (), {}, (), ())
+    ops = ("nn.conv2d", "nn.relu", "matmul", "matmul", "nn.conv2d")
+    graph = OperatorGraph(record_of(*itertools.starmap(operator, enumerate(ops))))
     known = Accuracy(
         precision="bfloat16",
         tolerance=1e-2,
