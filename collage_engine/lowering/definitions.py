@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,14 +42,24 @@ from collage_engine.model.onnx_expand import loses_logarithm
 from collage_engine.model.onnx_outer_values import with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-RANGES: dict[int, tuple[float, float]] = {
-    TensorProto.UINT8: (0.0, 255.0),
-    TensorProto.INT8: (-128.0, 127.0),
-}
 ROUNDS = 1.5 * 2.0**52
 """Added to a float64 below 2^51 and subtracted again it rounds to the nearest whole number, halves
 to even; Round is no operator of opset 10."""
 MICROSOFT = "com.microsoft"
+
+WHOLE = ("a", "b", "a_zero", "b_zero")
+IN_STEPS = ("a", "a_scale", "a_zero", "b", "b_scale", "b_zero")
+PRODUCTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("", "MatMulInteger"): WHOLE,
+    ("", "ConvInteger"): WHOLE,
+    ("", "QLinearMatMul"): (*IN_STEPS, "scale", "zero"),
+    ("", "QLinearConv"): (*IN_STEPS, "scale", "zero", "sum_bias"),
+    (MICROSOFT, "QGemm"): (*IN_STEPS, "sum_bias", "scale", "zero"),
+    (MICROSOFT, "MatMulIntegerToFloat"): ("a", "b", "a_scale", "b_scale", *WHOLE[2:], "bias"),
+    (MICROSOFT, "DynamicQuantizeMatMul"): ("a", "b", "b_scale", "b_zero", "bias"),
+}
+"""What the inputs of products of whole numbers are, in their order. The result is scaled where
+``a`` is, and in steps where it has a scale; ``sum_bias`` is added before it is scaled."""
 
 LARGEST = 255
 """Largest size of an 8-bit number less its zero point."""
@@ -174,17 +185,19 @@ class _Writer:
         """Write a value in float64."""
         return self("Cast", value, to=TensorProto.DOUBLE)
 
+    def column(self, value: str) -> str:
+        """Write a vector, or a single number, as a matrix of one column."""
+        return self.sizes(value, -1, 1)
+
     def rows(self, value: str) -> str:
         """Write a vector with an element for each row of a matrix, in float64, as a column."""
-        wide = self.double(value)
-        return self.sizes(wide, -1, 1) if len(self.shape_of(value) or ()) == 1 else wide
+        wide, shape = self.double(value), self.shape_of(value) or ()
+        return self.column(wide) if len(shape) == 1 and shape != (1,) else wide
 
-    def shifted(self, value: str, zero: str, *, by_row: bool = False) -> str:
+    def shifted(self, value: str, zero: str) -> str:
         """Write a whole number less its zero point, in float64."""
         wide = self.double(value)
-        if not zero:
-            return wide
-        return self("Sub", wide, self.rows(zero) if by_row else self.double(zero))
+        return self("Sub", wide, self.double(zero)) if zero else wide
 
     def cast(self, value: str, element: int, output: str) -> bool:
         """Write a value in an element type as an output of the node."""
@@ -194,12 +207,12 @@ class _Writer:
     def quantised(self, value: str, zero: str, output: str) -> bool:
         """Write a value in steps, rounded and saturated in the type of its zero point."""
         element = self.type_of(zero, TensorProto.UINT8)
-        low, high = RANGES[element]
+        ends = np.iinfo(helper.tensor_dtype_to_np_dtype(element))
         magic = self.constant(ROUNDS)
         whole = self("Sub", self("Add", value, magic), magic)
         if zero:
             whole = self("Add", whole, self.double(zero))
-        inside = self("Max", self("Min", whole, self.constant(high)), self.constant(low))
+        inside = self("Max", self("Min", whole, self.constant(ends.max)), self.constant(ends.min))
         return self.cast(inside, element, output)
 
     def mean(self, value: str) -> str:
@@ -213,63 +226,46 @@ AXES_ARE_INPUTS = 18
 """Operator set from which on the axes of ReduceMean are an input (ONNX, changelog)."""
 
 
-def _matrix_product(w: _Writer) -> bool:
-    a, b, a_zero, b_zero = (w.input(index) for index in range(4))
-    product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
-    return w.cast(product, TensorProto.INT32, w.node.output[0])
+def _product(w: _Writer) -> bool:
+    """Write a product of whole numbers, in steps or as floats where it comes with scales."""
+    given = defaultdict(str, zip(PRODUCTS[_key(w.node)], w.node.input, strict=False))
+    output = w.node.output[0]
+    if w.node.op_type == "DynamicQuantizeMatMul":
+        names = [f"{output}/definition/{what}" for what in ("data", "scale", "zero")]
+        w.nodes.append(helper.make_node("DynamicQuantizeLinear", [given["a"]], names))
+        given["a"], given["a_scale"], given["a_zero"] = names
+    convolves = "Conv" in w.node.op_type
+    product = (_exact_convolution if convolves else _exact_matrix_product)(w, given)
+    if not given["a_scale"]:
+        return w.cast(product, TensorProto.INT32, output)
+    scales, bias = w.double(given["b_scale"]), w.double(given["sum_bias"] or w.constant(0))
+    value = product
+    if convolves:
+        value, scales, bias = w.sizes(product, 0, 0, -1), w.column(scales), w.column(bias)
+    scales = w("Mul", w.rows(given["a_scale"]), scales)
+    scales = w("Mul", scales, w.constant(w.attribute("alpha", 1)))
+    value = w("Mul", w("Add", value, bias), scales)
+    if given["bias"]:
+        value = w("Add", value, w.double(given["bias"]))
+    if convolves:
+        value = w("Reshape", value, w("Shape", product))
+    if given["scale"]:
+        return w.quantised(w("Div", value, w.double(given["scale"])), given["zero"], output)
+    return w.cast(value, w.type_of(given["a_scale"]), output)
 
 
-def _quantised_matrix_product(w: _Writer) -> bool:
-    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (w.input(index) for index in range(8))
-    product = w("MatMul", w.shifted(a, a_zero, by_row=True), w.shifted(b, b_zero))
-    scales = w("Mul", w.rows(a_scale), w.double(b_scale))
-    steps = w("Div", w("Mul", product, scales), w.double(scale))
-    return w.quantised(steps, zero, w.node.output[0])
-
-
-def _product_as_float(w: _Writer) -> bool:
-    a, b, a_scale, b_scale, a_zero, b_zero, bias = (w.input(index) for index in range(7))
-    return _dequantised_product(w, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
-
-
-def _product_of_floats(w: _Writer) -> bool:
-    a, b, b_scale, b_zero, bias = (w.input(index) for index in range(5))
-    names = [f"{w.node.output[0]}/definition/{what}" for what in ("data", "scale", "zero")]
-    w.nodes.append(helper.make_node("DynamicQuantizeLinear", [a], names))
-    data, scale, zero = names
-    return _dequantised_product(w, (data, scale, zero), (b, b_scale, b_zero), bias)
-
-
-def _dequantised_product(
-    w: _Writer, left: tuple[str, str, str], right: tuple[str, str, str], bias: str
-) -> bool:
-    """Write a product of values that come with their scales and zero points, as a float."""
-    (a, a_scale, a_zero), (b, b_scale, b_zero) = left, right
-    product = w("MatMul", w.shifted(a, a_zero), w.shifted(b, b_zero))
-    value = w("Mul", product, w("Mul", w.double(a_scale), w.double(b_scale)))
-    if bias:
-        value = w("Add", value, w.double(bias))
-    return w.cast(value, w.type_of(a_scale), w.node.output[0])
-
-
-def _quantised_gemm(w: _Writer) -> bool:
-    a, a_scale, a_zero, b, b_scale, b_zero, c, scale, zero = (w.input(index) for index in range(9))
-    left, right = w.shifted(a, a_zero), w.double(b)
+def _exact_matrix_product(w: _Writer, given: Mapping[str, str]) -> str:
+    """Write a product of matrices of 8-bit numbers with their zero points, in float64."""
+    left, right = w.double(given["a"]), w.double(given["b"])
     if w.attribute("transA", 0):
         left = w("Transpose", left, perm=[1, 0])
     if w.attribute("transB", 0):
         right = w("Transpose", right, perm=[1, 0])
-    if b_zero:
-        right = w("Sub", right, w.double(b_zero))
-    product = w("MatMul", left, right)
-    if c:
-        product = w("Add", product, w.double(c))
-    scales = w("Mul", w.double(a_scale), w.double(b_scale))
-    scales = w("Mul", scales, w.constant(w.attribute("alpha", 1)))
-    value = w("Mul", product, scales)
-    if scale:
-        return w.quantised(w("Div", value, w.double(scale)), zero, w.node.output[0])
-    return w.cast(value, w.type_of(a_scale), w.node.output[0])
+    if given["a_zero"]:
+        left = w("Sub", left, w.rows(given["a_zero"]))
+    if given["b_zero"]:
+        right = w("Sub", right, w.double(given["b_zero"]))
+    return w("MatMul", left, right)
 
 
 def _quantised_attention(w: _Writer) -> bool:
@@ -303,39 +299,17 @@ def _quantised_lstm(w: _Writer) -> bool:
     return True
 
 
-def _convolution(w: _Writer) -> bool:
-    data, weight, zero, weight_zero = (w.input(index) for index in range(4))
-    total = _exact_convolution(w, (data, zero), (weight, weight_zero))
-    return w.cast(total, TensorProto.INT32, w.node.output[0])
-
-
-def _quantised_convolution(w: _Writer) -> bool:
-    data, data_scale, data_zero, weight, weight_scale, weight_zero, scale, zero, bias = (
-        w.input(index) for index in range(9)
-    )
-    total = _exact_convolution(w, (data, data_zero), (weight, weight_zero))
-    flat = w.sizes(total, 0, 0, -1)
-    if bias:
-        flat = w("Add", flat, w.sizes(w.double(bias), -1, 1))
-    scales = w.sizes(w("Mul", w.double(data_scale), w.double(weight_scale)), -1, 1)
-    steps = w("Div", w("Mul", flat, scales), w.double(scale))
-    flat = f"{w.node.output[0]}/definition/flat"
-    w.quantised(steps, zero, flat)
-    w.nodes.append(helper.make_node("Reshape", [flat, w("Shape", total)], w.node.output))
-    return True
-
-
-def _exact_convolution(w: _Writer, data: tuple[str, str], weight: tuple[str, str]) -> str:
+def _exact_convolution(w: _Writer, given: Mapping[str, str]) -> str:
     """Write a convolution of 8-bit numbers with their zero points; it is returned in float64."""
-    numbers = w("Cast", data[0], to=TensorProto.FLOAT)
-    if data[1]:
-        numbers = w("Sub", numbers, w("Cast", data[1], to=TensorProto.FLOAT))
-    kernel = w("Cast", weight[0], to=TensorProto.FLOAT)
-    if weight[1]:  # each output channel may have one
-        zeros = w.sizes(w("Cast", weight[1], to=TensorProto.FLOAT), -1, 1)
+    numbers = w("Cast", given["a"], to=TensorProto.FLOAT)
+    if given["a_zero"]:
+        numbers = w("Sub", numbers, w("Cast", given["a_zero"], to=TensorProto.FLOAT))
+    kernel = w("Cast", given["b"], to=TensorProto.FLOAT)
+    if given["b_zero"]:  # each output channel may have one
+        zeros = w.column(w("Cast", given["b_zero"], to=TensorProto.FLOAT))
         flat = w("Sub", w.sizes(kernel, 0, -1), zeros)
         kernel = w("Reshape", flat, w("Shape", kernel))
-    shape = w.shape_of(weight[0])
+    shape = w.shape_of(given["b"])
     products = math.prod(shape[1:]) if shape and all(shape) else EXACT
     parts = [
         w("Mul", w.double(w("Conv", a, b, given=w.node.attribute)), w.constant(a_unit * b_unit))
@@ -467,13 +441,7 @@ SUM_AXES_ARE_INPUTS = 13
 
 
 _DEFINITIONS: dict[tuple[str, str], Callable[[_Writer], bool]] = {
-    ("", "MatMulInteger"): _matrix_product,
-    ("", "QLinearMatMul"): _quantised_matrix_product,
-    ("", "ConvInteger"): _convolution,
-    ("", "QLinearConv"): _quantised_convolution,
-    (MICROSOFT, "MatMulIntegerToFloat"): _product_as_float,
-    (MICROSOFT, "DynamicQuantizeMatMul"): _product_of_floats,
-    (MICROSOFT, "QGemm"): _quantised_gemm,
+    **dict.fromkeys(PRODUCTS, _product),
     (MICROSOFT, "QAttention"): _quantised_attention,
     (MICROSOFT, "DynamicQuantizeLSTM"): _quantised_lstm,
     ("", "Log"): _logarithm,
