@@ -10,7 +10,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto
 
 from collage_engine.candidates.open_model import OpenModel
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of, relax_module
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.opaque import type_name
@@ -59,7 +59,7 @@ def _inspect_candidate(model: ImportedModel, candidate: Candidate) -> InsideAnsw
     except CollageError as error:
         return InsideAnswer(reason=str(error))
     try:
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             details: dict[str, Any] = compiled.inside()
     except CollageError as error:
         return InsideAnswer(relax=relax, reason=str(error))

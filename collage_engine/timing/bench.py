@@ -25,11 +25,11 @@ from collage_engine.lowering.accuracy import (
     unsettled_share,
     wrong_by,
 )
-from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
+from collage_engine.lowering.compile import Compiled, compile_ahead, has_kernels
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
-from collage_engine.lowering.tensors import Compiled, as_logical, as_stored
+from collage_engine.lowering.tensors import as_logical, as_stored
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.candidate import Candidate
@@ -109,7 +109,7 @@ class ModelBench:
         """
         self._count += 1  # a fresh symbol each time: libraries cache code by name
         function = self._function(candidate, f"_{self._count}")
-        compiled = compile_function(function, self._libraries.get(candidate.id))
+        compiled = Compiled(function, self._libraries.get(candidate.id))
         try:
             # Copies: mapped files are neither aligned nor ours to keep in the page cache.
             inputs = [

@@ -30,6 +30,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
+from collage_engine.machine.cuda_runtime import CudaRuntime
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.format import LAUNCH, pair_name
 from collage_engine.records.graph import TensorType
@@ -181,14 +182,14 @@ class ChainBench:
         Returns:
             None where it cannot compile or run the partition, or takes more than ``SLOWEST_US``.
         """
-        from collage_engine.lowering.compile import compile_function
+        from collage_engine.lowering.compile import Compiled
         from collage_engine.lowering.extract import function_of
 
         # From the middle of the chain: its input comes from another operator.
         function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
         try:
             with OWN_RISK.during(name, limit_s=self.request.step_s):
-                timer = self.open.enter_context(compile_function(function)).timer([self.input])
+                timer = self.open.enter_context(Compiled(function)).timer([self.input])
                 us = self._time({(name,): timer})[0]
         except (Exception, SystemExit) as error:
             _LOG.info("transitions of %s are not measured: %s", name, fault_reason(error))
@@ -223,13 +224,13 @@ class ChainBench:
 
     def _build(self, chain: tuple[str, ...]) -> TimedCall:
         """Build a chain as one module, each ReLU a partition, and return what times its calls."""
-        import tvm
         from tvm import relax
 
         from collage_engine.lowering.compile import timer_of
         from collage_engine.lowering.executable import build_module
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import assemble
+        from collage_engine.lowering.tensors import from_numpy
         from collage_engine.lowering.virtual_machine import device_of, use_threads
 
         model = self.models[len(chain)]
@@ -241,20 +242,10 @@ class ChainBench:
         use_threads(max(self.instances[name].threads for name in chain))
         first = self.instances[chain[0]]
         executable = build_module(module, first.architecture)
-        if first.architecture:
-            from collage_engine.lowering.compile_cuda import device_timer
-            from collage_engine.lowering.tensors import from_numpy
-            from collage_engine.machine.cuda_runtime import CudaRuntime
-
-            device = device_of(first.device)
-            main = relax.VirtualMachine(executable, device)["main"]
-            value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
-            return device_timer([lambda: main(value)], CudaRuntime())
-        vm = relax.VirtualMachine(executable, tvm.cpu())
-        vm.save_function(
-            "main", "collage_timed", tvm.runtime.tensor(self.input), include_return=False
-        )
-        timer = timer_of(vm, "collage_timed")
+        device = device_of(first.device)
+        value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
+        cuda = CudaRuntime() if first.architecture else None
+        timer = timer_of([relax.VirtualMachine(executable, device)], "main", [value], cuda)
         timer(1)
         return timer
 

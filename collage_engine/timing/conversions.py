@@ -78,7 +78,7 @@ def time_conversions(request: ConversionRequest) -> dict[str, float]:
         arguments = [empty(stored_type(kind, name)) for name in (source, target)]
         for tensor in arguments:
             tensor.copyfrom(tensor.numpy() * 0)  # pages of its own, and no numbers that are slow
-        timed.append(timer_of(module, symbol, *arguments))
+        timed.append(timer_of([module], symbol, arguments))
     timings = time_interleaved(timed, drops=False)
     return {
         conversion_constant(*each): timing.median * 1e6

@@ -17,7 +17,7 @@ from tvm import relax, te, tirx
 
 from collage_engine.lowering import executable
 from collage_engine.lowering.build import build_cover
-from collage_engine.lowering.compile import compile_ahead, compile_function, has_kernels
+from collage_engine.lowering.compile import Compiled, compile_ahead, has_kernels
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.executable import build_module, compiled_kernels, with_kernel_names
 from collage_engine.lowering.extract import function_of
@@ -165,11 +165,11 @@ def test_what_is_compiled_ahead_is_there(
         function = make()
         shapes = [function.input_type(index).shape for index in function.inputs]
         given = [np.random.default_rng(0).random(shape, np.float32) for shape in shapes]
-        with compile_function(function) as anew:
+        with Compiled(function) as anew:
             expected = anew.run(given)
         with monkeypatch.context() as patch:
             patch.setattr(executable, "Executable", None)  # nothing can be built
-            with compile_function(function, library) as ready:
+            with Compiled(function, library) as ready:
                 assert all(map(np.array_equal, ready.run(given), expected))
         assert not library.exists()
     assert compiled == [] and len(list(kernel_files())) == kept

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering import reference
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, original_outputs, run_onnx
 from collage_engine.records.toolchain import ToolchainInstance
@@ -109,7 +109,7 @@ def test_inputs_and_outputs_are_those_of_the_border(instance):
     function = function_of(model, instance, (0, 1), "f")
     x = np.random.default_rng(0).standard_normal((2, 4), dtype="float32")
     assert [model.graph.values[i].name for i in function.inputs] == ["x"]
-    with compile_function(function) as compiled:
+    with Compiled(function) as compiled:
         outputs = compiled.run([x])
         assert len(outputs) == 2  # relu is read outside as well
         np.testing.assert_allclose(outputs[0], np.maximum(x, 0), rtol=1e-6)
@@ -122,7 +122,7 @@ def test_inputs_and_outputs_are_those_of_the_border(instance):
 
 def test_wrong_arguments_are_refused_with_a_sentence():
     model = branches()
-    with compile_function(function_of(model, PLAIN, (0,), "f")) as compiled:
+    with Compiled(function_of(model, PLAIN, (0,), "f")) as compiled:
         with pytest.raises(ToolchainError, match="takes 1 inputs, 2 were given"):
             compiled.run([np.zeros((2, 4), "float32")] * 2)
         with pytest.raises(ToolchainError, match=r"expected float32\[2,4\], got float32\[4,2\]"):

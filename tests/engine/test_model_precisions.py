@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
@@ -49,7 +49,7 @@ def takers(model: ImportedModel, folder: Path) -> dict[str, str]:
             found[name] = next(why for why in against if why)
             continue
         function = function_of(model, instance, every, "f")
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             made = compiled.run([np.array(v) for v in values.inputs_of(function)])
         wanted = values.outputs_of(function)
         error = max(relative_error(a, b) for a, b in zip(made, wanted, strict=True))

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
@@ -69,7 +69,7 @@ def test_onnx_runtime_compiles_partitions_that_hold_them(name: str, tmp_path: Pa
     opaque = [n for n in every if names(model)[n].startswith("onnx:")]
     for operators in (every, opaque[:1], range(opaque[0], opaque[-1] + 1)):
         function = function_of(model, instance, operators, "f")
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             outputs = compiled.run([np.array(v) for v in values.inputs_of(function)])
         for found, wanted in zip(outputs, values.outputs_of(function), strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
@@ -161,7 +161,7 @@ def test_an_operator_that_runtimes_have_in_the_standards_own_domain(tmp_path: Pa
     instance = registry.get("onnxruntime").instances(Target.cpu(1), "float32")[0]
     for operators in (range(1), range(2)):
         function = function_of(model, instance, operators, "f")
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             (y,) = compiled.run([np.array(v) for v in values.inputs_of(function)])
         scale = 1 if len(operators) == 2 else 2
         np.testing.assert_allclose(scale * y, wanted, rtol=1e-5)

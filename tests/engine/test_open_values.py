@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from collage_engine.lowering.build import build_cover
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
@@ -46,7 +46,7 @@ def test_each_run_has_its_own_size(detector: ImportedModel, tmp_path: Path) -> N
     function = function_of(detector, instance, range(len(detector.graph.operators)), "f")
     assert function.returns
     sizes = set()
-    with compile_function(function) as compiled:
+    with Compiled(function) as compiled:
         for seed in range(3):
             values = TrueValues.record(detector, detector.random_inputs(seed), tmp_path / str(seed))
             found = compiled.run([np.array(v) for v in values.inputs_of(function)])

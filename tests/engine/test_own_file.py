@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import ModelProto
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.model.own_file import original_model
@@ -144,7 +144,7 @@ def test_a_logarithm_keeps_its_value_where_its_argument_has_none(
         np.testing.assert_allclose(next(iter(truth)), wanted, rtol=1e-6, atol=1e-7)
     function = whole(opened_model, default_instance(toolchain))
     assert own_of(function) is None, "the file as it is gives an infinite number"
-    with compile_function(function) as compiled:
+    with Compiled(function) as compiled:
         outputs = compiled.run([x])
     np.testing.assert_allclose(outputs[0], wanted, rtol=1e-5, atol=1e-6)
 

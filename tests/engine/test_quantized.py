@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import ModelProto
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import CollageError
@@ -263,7 +263,7 @@ def whole_error(model: ModelProto, toolchain: Any) -> float:
     feeds = net.random_inputs(1)
     (wanted,) = run_onnx(model, feeds)
     by_index = dict(zip(net.graph.record.inputs, (n for n, _ in net.inputs), strict=True))
-    with compile_function(function) as compiled:
+    with Compiled(function) as compiled:
         inputs = [feeds[by_index[index]] for index in function.inputs]
         found = [compiled.run(inputs)[0].copy() for _ in range(2)]
     return max(float(np.abs(each - wanted).max()) for each in found)

@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("tvm")
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.lowering.rounding_emulation import RoundingEmulation, emulated_products
 from collage_engine.machine.device import processor
@@ -119,6 +119,6 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     inputs, truth = sample(model)
     numbers = emulation.products.keys() & set(said)
     (emulated,) = emulation.errors(numbers, inputs, truth)
-    compiled = compile_function(whole(model, instance))
+    compiled = Compiled(whole(model, instance))
     (output,) = compiled.run([inputs["x0"]])
     assert relative(np.asarray(output), truth[0]) == pytest.approx(emulated, rel=0.5)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from onnx import parser
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains.onnxruntime.toolchain import OnnxRuntimeToolchain
@@ -91,7 +91,7 @@ def test_a_branch_that_is_not_taken_need_not_fit_the_sizes(
     known = {"x": x, "rate": np.array(16), "row": np.maximum(x, 0)[None]}
     known["is_sixteen"] = np.array(True)
     makers = [graph.operator_of(i) or graph.values[i] for i in function.inputs]
-    with compile_function(function) as compiled:
+    with Compiled(function) as compiled:
         (y,) = compiled.run([known[maker.name] for maker in makers])
     assert y.tolist() == [[[2 * 3 + 4 * 7, 2 * 4 + 4 * 8]]]
     assert "sizes of its inputs left open" in function.notes[0]

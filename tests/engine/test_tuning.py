@@ -16,7 +16,7 @@ from collage_engine.kernels.rule import workload_of
 from collage_engine.kernels.scheduler import RULES, decide, kernel_for
 from collage_engine.kernels.target import cpu
 from collage_engine.kernels.tuner import KernelBench
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.worker import Worker
@@ -177,7 +177,7 @@ def model() -> onnx.ModelProto:
 RUN = """
 import json, sys
 import numpy as np
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.model.importer import import_model
 from collage_engine.timing.tuning import tuned_instance
@@ -186,7 +186,7 @@ path, digest, data = sys.argv[1:]
 model = import_model(path, None)
 instance = tuned_instance(ToolchainInstance(toolchain="tvm"), digest)
 nodes = tuple(range(len(model.graph.operators)))
-compiled = compile_function(function_of(model, instance, nodes, "whole"))
+compiled = Compiled(function_of(model, instance, nodes, "whole"))
 print(json.dumps([k["tir"] for k in compiled.inside()["kernels"]]))
 np.save(data + ".out.npy", compiled.run([np.load(data)])[0])
 """
@@ -228,7 +228,7 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     instance = tuned_instance(TVM, digest)
     kernels = []
     for chosen in (TVM, instance):
-        compiled = compile_function(function_of(imported, chosen, nodes, "whole"))
+        compiled = Compiled(function_of(imported, chosen, nodes, "whole"))
         np.testing.assert_allclose(
             compiled.run([x])[0], np.load(f"{data}.out.npy"), rtol=1e-4, atol=1e-5
         )

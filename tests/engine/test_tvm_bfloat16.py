@@ -20,7 +20,7 @@ from collage_engine.kernels.cpu.winograd import cost as winograd
 from collage_engine.kernels.relax_values import constant_of
 from collage_engine.kernels.scheduler import Kernel, schedule
 from collage_engine.kernels.target import cpu
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.machine.device import cpu_target, processor
 from collage_engine.records.precision import BFLOAT16, keep_float32
 from collage_engine.records.toolchain import Target
@@ -155,7 +155,7 @@ def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
     errors = []
     for instance in (plain, narrow, keep_float32(narrow, (0, 2, 4))):
         made = whole(net, instance)
-        with compile_function(made) as compiled:
+        with Compiled(made) as compiled:
             results = compiled.run([feeds[name_of(net.graph, i)] for i in made.inputs])
         errors.append(max(map(error, results, reference(model, made, feeds))))
     assert errors[0] < 5e-6 and errors[2] < 5e-6
@@ -164,7 +164,7 @@ def test_a_chain_keeps_its_sums_in_float32(channels: int, size: int) -> None:
 
 def kernels_of(model: Any, instance: Any) -> str:
     net = imported(model)
-    with compile_function(whole(net, instance)) as compiled:
+    with Compiled(whole(net, instance)) as compiled:
         return str(compiled.module.script())  # type: ignore[attr-defined]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from tests.support.toolchain_cases import imported, one_operator, whole
@@ -361,7 +361,7 @@ def test_what_cannot_be_built_is_an_error_of_the_toolchain(monkeypatch) -> None:
     net = imported(one_operator("Relu", (4, 5)))
     monkeypatch.setattr(executable, "build_module", build)
     with pytest.raises(ToolchainError, match="TVM cannot build it: unknown intrinsic"):
-        compile_function(whole(net, TVM))
+        Compiled(whole(net, TVM))
 
 
 BUFFER = workspace((4, 16), name="buffer")

@@ -15,7 +15,7 @@ from tvm import relax
 from collage_engine.kernels.cpu import reductions
 from collage_engine.kernels.scheduler import kernel_for, schedule
 from collage_engine.kernels.target import cpu
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.machine.device import cpu_target, processor
 from collage_engine.model.importer import import_onnx
 from collage_engine.toolchains.tvm import channels_last
@@ -45,7 +45,7 @@ def test_whole_models(name: str) -> None:
     values = model.random_inputs(seed=3)
     want = run_onnx(model.onnx, values)
     part = whole(model, INSTANCE)
-    with compile_function(part) as compiled:
+    with Compiled(part) as compiled:
         given = [values[name_of(model.graph, i)] for i in part.inputs]
         got = dict(zip(part.outputs, compiled.run(given), strict=True))
         kernels = compiled.inside()["kernels"]
@@ -199,7 +199,7 @@ def test_not_greater_is_true_of_nan_and_a_search_finds_the_smallest_value() -> N
     smallest = np.full((3, 40), -np.inf, np.float32)
     numbers = np.zeros((3, 40), np.float32)
     numbers[0], numbers[1] = np.nan, np.inf
-    with compile_function(whole(model, INSTANCE)) as compiled:
+    with Compiled(whole(model, INSTANCE)) as compiled:
         above, below, largest, least = compiled.run([smallest, numbers])
     assert above.all() and below[0].all() and not below[1:].any()
     assert not largest.any() and not least[1:].any()

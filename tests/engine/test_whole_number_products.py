@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, numpy_helper
 
 from collage_engine.candidates.catalog import source_of
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.model.importer import import_onnx
@@ -34,7 +34,7 @@ def test_every_candidate_is_right(toolchain_name: str, name: str, tmp_path: Path
     taken = [c for c in found if not (c.takes or c.gives)]
     for number, candidate in enumerate((*taken[:: max(1, len(taken) // 6)], *taken[-1:])):
         function = function_of(model, instance, candidate.nodes, f"case_{number}")
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             outputs = compiled.run(values.inputs_of(function))
         check(function, outputs, values.outputs_of(function))
     own = name.startswith("own") or name == "dynamic convolution"

@@ -12,7 +12,7 @@ import pytest
 from filelock import FileLock
 
 from collage_engine.loader.run_artifact import error_of
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
 from collage_engine.model.importer import import_onnx
@@ -49,7 +49,7 @@ def test_operator(
     operators = tuple(range(len(model.graph.operators)))
     function = function_of(model, instance, operators, "candidate")
     try:
-        compiled = compile_function(function)
+        compiled = Compiled(function)
     except (ToolchainError, UnsupportedError) as error:
         pytest.skip(f"{toolchain} does not take it: {error}")
     with compiled, device_alone:

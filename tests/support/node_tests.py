@@ -18,7 +18,7 @@ from tvm import relax, runtime
 from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.build import build_cover
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
@@ -234,7 +234,7 @@ def _wrong(model: Any, values: Any, instance: Any, operators: tuple[int, ...]) -
     """Says why a candidate is invalid; None where it computes the true values."""
     try:
         function = function_of(model, instance, operators, "f")
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             outputs = compiled.run([np.array(v) for v in values.inputs_of(function)])
             check(function, outputs, values.outputs_of(function))
     except CollageError as error:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel
 from collage_engine.partition import quantized
@@ -60,7 +60,7 @@ def outcome(
     """Compiles a composite by a toolchain and runs it on its true inputs."""
     instance = default_instance(toolchain)
     function = function_for(model, found.nodes, instance, f"composite_{number}")
-    compiled = compile_function(function)
+    compiled = Compiled(function)
     try:
         (result,) = compiled.run([np.array(v) for v in truth.inputs_of(function)])
     finally:

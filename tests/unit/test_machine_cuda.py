@@ -14,7 +14,7 @@ import pytest
 from collage_engine.candidates.open_model import check_precision, missing_precision
 from collage_engine.kernels.cuda.problems import math_of
 from collage_engine.lowering.accuracy import tolerance
-from collage_engine.lowering.compile_cuda import copies_wanted
+from collage_engine.lowering.compile import copies_wanted
 from collage_engine.machine import cuda
 from collage_engine.records.precision import BFLOAT16, FLOAT16, INT8, TF32, is_reduced
 from collage_engine.records.toolchain import Target, ToolchainInstance

@@ -11,7 +11,7 @@ import numpy as np
 
 from collage_engine.candidates.catalog import source_of
 from collage_engine.loader.run_artifact import error_of
-from collage_engine.lowering.compile import compile_function
+from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.model.importer import ImportedModel, import_onnx
@@ -139,7 +139,7 @@ class Subject:
         given = [np.array(value) for value in case.truth.inputs_of(function)]
         before = [value.copy() for value in given]
         try:
-            with compile_function(function) as compiled:
+            with Compiled(function) as compiled:
                 results = [[a.copy() for a in compiled.run(given)] for _ in range(calls)]
         except CollageError as error:
             raise Nonconformance(
@@ -180,7 +180,7 @@ def computed(
     function = function_of(model, instance, numbers, "check")
     given = [feeds[model.graph.values[index].name] for index in function.inputs]
     try:
-        with compile_function(function) as compiled:
+        with Compiled(function) as compiled:
             outputs = [array.copy() for array in compiled.run(given)]
     except CollageError:
         return None
