@@ -51,6 +51,8 @@ LOADER_FILES = (
     LOADERS.parent / "patch.py",
 )
 """What every artifact carries in its folder ``loader``."""
+UNSAID = Placement(partitions=(), estimated_us=None)
+"""Stands where an artifact is only checked, and does not say what its module runs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,8 @@ class ArtifactContents:
     """On max|y−r| / max|r|, for the loaders' check."""
     by_output: Mapping[str, float] = field(default_factory=dict)
     """The same of outputs that have another one than the others; 0: they must be equal."""
-    placement: Placement | None = None
+    placement: Placement = UNSAID
+    """What the module runs."""
     target: str = "cpu"
     versions: Mapping[str, str] = field(default_factory=dict)
     """Toolchain → version."""
@@ -129,7 +132,32 @@ def write_artifact(
     """
     check_target_folder(out)
     built = decode((module_folder / BUILT_FILE).read_bytes(), BuiltModule)
-    put_artifact(out, lambda folder: _fill(folder, model, module_folder, built, contents))
+    carried: dict[str, tuple[Path, str | None]] = {  # with their licences
+        name: (module_folder / name, "the model's own")
+        for name in (MODULE_FILE, *built.weight_files)
+    }
+    carried |= {library.name: (Path(library.file), library.licence) for library in built.libraries}
+    carried |= {f"loader/{file.name}": (file, "Apache-2.0") for file in LOADER_FILES}
+    for owner, texts in _licence_texts(built.libraries).items():
+        carried |= {f"licences/{owner}-{text.name}": (text, None) for text in texts}
+
+    def fill(folder: Path) -> None:
+        for name, (file, _) in carried.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(file, folder / name)
+        given, truth = (folder / name for name in SAMPLES)
+        places = (
+            write_npz(given, {name: contents.inputs[name] for name, _ in model.inputs}),
+            write_npz(truth, {name: contents.outputs[name] for name, _ in model.outputs}),
+        )
+        manifest = _manifest(model, built, contents, *places)
+        manifest["files"] = {name: file_entry(folder / name) for name in SAMPLES} | {
+            name: file_entry(folder / name, licence)
+            for name, (_, licence) in sorted(carried.items())
+        }
+        write_manifest(folder, manifest)
+
+    put_artifact(out, fill)
     return out.absolute()
 
 
@@ -149,36 +177,6 @@ def put_artifact(out: Path, fill: Callable[[Path], None]) -> None:
         raise ArtifactError(
             f"the artifact cannot be written to {out}: {error.strerror or error}"
         ) from error
-
-
-def _fill(
-    folder: Path,
-    model: ImportedModel,
-    module_folder: Path,
-    built: BuiltModule,
-    contents: ArtifactContents,
-) -> None:
-    carried: dict[str, tuple[Path, str | None]] = {  # with their licences
-        name: (module_folder / name, "the model's own")
-        for name in (MODULE_FILE, *built.weight_files)
-    }
-    carried |= {library.name: (Path(library.file), library.licence) for library in built.libraries}
-    carried |= {f"loader/{file.name}": (file, "Apache-2.0") for file in LOADER_FILES}
-    for owner, texts in _licence_texts(built.libraries).items():
-        carried |= {f"licences/{owner}-{text.name}": (text, None) for text in texts}
-    for name, (file, _) in carried.items():
-        (folder / name).parent.mkdir(exist_ok=True)
-        shutil.copyfile(file, folder / name)
-    given, truth = (folder / name for name in SAMPLES)
-    places = (
-        write_npz(given, {name: contents.inputs[name] for name, _ in model.inputs}),
-        write_npz(truth, {name: contents.outputs[name] for name, _ in model.outputs}),
-    )
-    manifest = _manifest(model, built, contents, *places)
-    manifest["files"] = {name: file_entry(folder / name) for name in SAMPLES} | {
-        name: file_entry(folder / name, licence) for name, (_, licence) in sorted(carried.items())
-    }
-    write_manifest(folder, manifest)
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
@@ -207,18 +205,6 @@ def _manifest(
         ]
 
     placement = contents.placement
-    if placement is not None:
-        partitions = msgspec.to_builtins(placement.partitions)
-    else:
-        partitions = [
-            {
-                "id": f"p{number}",
-                "toolchain": part.instance.toolchain,
-                "config": dict(part.instance.config),
-                "nodes": list(part.nodes),
-            }
-            for number, part in enumerate(built.parts)
-        ]
     return {
         "format": FORMAT,
         "format_version": ARTIFACT_FORMAT,
@@ -231,10 +217,10 @@ def _manifest(
         "inputs": values(model.inputs, input_places),
         "outputs": values(model.outputs, output_places),
         "placement": {
-            "partitions": partitions,
-            "estimated_us": placement.estimated_us if placement else None,
-            "measured_us": placement.measured_us if placement else None,
-            "nan_losses": msgspec.to_builtins(placement.nan_losses) if placement else [],
+            "partitions": msgspec.to_builtins(placement.partitions),
+            "estimated_us": placement.estimated_us,
+            "measured_us": placement.measured_us,
+            "nan_losses": msgspec.to_builtins(placement.nan_losses),
             "kernels": [[kernel.name, kernel.part] for kernel in built.kernels],
             "hand_overs": _hand_overs(model, built),
         },
@@ -249,7 +235,20 @@ def _manifest(
             },
             **contents.versions,
         },
-        "requires": _requirements(built.libraries),
+        # Beside its files and TVM's runtime: Python, for some parts.
+        "requires": [
+            _described(library)
+            | {
+                "what": "python",
+                "module": library.python,
+                "reason": (
+                    f"{library.toolchain} runs through the Python module {library.python} "
+                    f"{library.version}"
+                ),
+            }
+            for library in built.libraries
+            if library.python
+        ],
         "target": contents.target,
         "device": "cuda" if built.architecture else "cpu",
         "architecture": built.architecture,
@@ -282,31 +281,13 @@ def _hand_overs(model: ImportedModel, built: BuiltModule) -> list[list[int]]:
 def _expected(contents: ArtifactContents) -> dict[str, Any]:
     """Return what the placement took when it was confirmed."""
     placement = contents.placement
-    measured = placement.measured_us if placement else None
+    measured = placement.measured_us
     objective = contents.objective if contents.as_deployed else "latency"
     if objective == "throughput":
         return {"runs_per_s": 1e6 / measured if measured else None}
     if objective == "p99":
         return {"p99_us": measured}
-    spread = list(placement.spread_us) if placement and placement.spread_us else None
-    return {"latency_us": measured, "spread_us": spread}
-
-
-def _requirements(libraries: Sequence[RuntimeLibrary]) -> list[dict[str, Any]]:
-    """Return what an artifact needs beside its files and TVM's runtime: Python, for some parts."""
-    return [
-        _described(library)
-        | {
-            "what": "python",
-            "module": library.python,
-            "reason": (
-                f"{library.toolchain} runs through the Python module {library.python} "
-                f"{library.version}"
-            ),
-        }
-        for library in libraries
-        if library.python
-    ]
+    return {"latency_us": measured, "spread_us": msgspec.to_builtins(placement.spread_us)}
 
 
 def _described(library: RuntimeLibrary) -> dict[str, Any]:

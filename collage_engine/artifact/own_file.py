@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import numpy as np
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from collage_engine.artifact.manifest import read_manifest
@@ -20,6 +19,7 @@ from collage_engine.loader import run_artifact as loader
 from collage_engine.machine.worker import call_in_child
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.model.values import for_onnx
 from collage_engine.records.placement import LEAST_RUNS
 from collage_engine.support.errors import (
     ArtifactError,
@@ -117,7 +117,7 @@ def timed(request: tuple[OwnFile, Sequence[Path]]) -> OwnFile:
     for folder in artifacts:
         manifest = read_manifest(folder)
         inputs, truth = loader.read_sample(folder, manifest)
-        samples.append((_decoded(inputs), truth, manifest))
+        samples.append((for_onnx(inputs, inputs), truth, manifest))
     run(samples[0][0])  # loads it
     seconds: list[list[float]] = [[] for _ in samples]
     for _ in range(LEAST_RUNS):  # the first one of a size is told from the others
@@ -131,11 +131,3 @@ def timed(request: tuple[OwnFile, Sequence[Path]]) -> OwnFile:
     known = tuple(min(taken[1:]) * 1e6 for taken in seconds)
     total = sum(known) + sum(taken[0] for taken in seconds) * 1e6
     return replace(own, known_us=known, total_us=total)
-
-
-def _decoded(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return inputs as runtimes take them: a sample holds texts as UTF-8."""
-    return {
-        name: np.char.decode(array, "utf-8") if array.dtype.kind == "S" else array
-        for name, array in inputs.items()
-    }

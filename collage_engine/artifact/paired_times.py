@@ -102,19 +102,18 @@ def compare_artifacts(
         WorkerError: A process crashed or hung.
     """
     both = folder, other
-    logs: list[float] = []
-    medians: tuple[list[float], list[float]] = ([], [])
-    opened_artifacts: list[dict[str, Any]] = []
-    outcome = None
+    outcome, logs = None, []
+    pairs = []
     manifests = [timed_manifest(each) for each in both]
     while outcome is None:
-        opened, rounds = timed_pair(both, manifests)
-        opened_artifacts.append(opened)
-        logs.append(pair_ratio(*rounds))
-        for kept, taken in zip(medians, rounds, strict=True):
-            kept.append(statistics.median(taken) * 1e6)
+        pairs.append(timed_pair(both, manifests))
+        logs = [pair_ratio(*rounds) for _, rounds in pairs]
         outcome = judge(logs, max_slower)
     mean, half = _interval(logs)
+    us, baseline_us = (
+        statistics.median(statistics.median(rounds[number]) for _, rounds in pairs) * 1e6
+        for number in range(2)
+    )
     latency = GateCheck(
         name="latency",
         outcome=outcome,
@@ -123,12 +122,11 @@ def compare_artifacts(
         low=math.exp(mean - half),
         high=math.exp(mean + half),
         pairs=len(logs),
-        us=statistics.median(medians[0]),
-        baseline_us=statistics.median(medians[1]),
+        us=us,
+        baseline_us=baseline_us,
     )
-    return latency, max(
-        opened_artifacts, key=lambda one: (one["wrong"] is not None, one["max_rel_error"])
-    )
+    opened = [opened for opened, _ in pairs]
+    return latency, max(opened, key=lambda one: (one["wrong"] is not None, one["max_rel_error"]))
 
 
 def timed_pair(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from collage_engine.artifact.artifact_run import ArtifactProcess, artifact_process, open_artifact
 from collage_engine.artifact.paired_times import timed_manifest
@@ -43,16 +42,8 @@ def traced_artifact(folder: Path) -> tuple[Placement, list[tuple[int, int]], str
         part = None if owner is None else owner.part
         layers.append(LayerTime(name=name, us=us, gap_us=waited_us, partition=part))
         waited_us = 0.0
-    unsaid: Any = {
-        "candidate": "",
-        "config": {},
-        "nodes": [],
-        "onnx_nodes": [],
-        "estimated_us": None,
-    }
-    parts = [{**unsaid, **part} for part in placed["partitions"]]
     placement = Placement(
-        partitions=convert(parts, tuple[Partition, ...], json=True),
+        partitions=convert(placed["partitions"], tuple[Partition, ...], json=True),
         estimated_us=None,
         measured_us=sum(us + gap_us for _, us, gap_us in calls),
         layers=tuple(layers),

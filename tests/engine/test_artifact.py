@@ -30,7 +30,7 @@ def made(tmp_path_factory):
         cover = [candidate_on(PLAIN, tuple(range(5))), candidate_on(PLAIN, tuple(range(5, count)))]
         folder = tmp_path_factory.mktemp("module") / "built"
         write_module(build_cover(model, cover), folder)
-    return model, folder, sample_of(model)
+    return model, folder, sample_of(model, cover)
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from collage_engine.lowering.reference import original_outputs
 from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.files import locked
 from collage_engine.toolchains.runtime.builder import HEADERS, build_folder
@@ -40,11 +41,28 @@ def cover_in_turn(model: ImportedModel, toolchains: Sequence[str]) -> list[Candi
     ]
 
 
-def sample_of(model: ImportedModel, tolerance: float = 1e-4) -> ArtifactContents:
-    """Returns random inputs of the model, and what its file computes of them."""
+def sample_of(
+    model: ImportedModel, cover: Sequence[Candidate] = (), tolerance: float = 1e-4
+) -> ArtifactContents:
+    """Returns random inputs of the model, what its file computes of them, and the placement."""
     inputs = model.random_inputs(0)
     outputs = original_outputs(model, inputs)
-    return ArtifactContents(inputs=inputs, outputs=outputs, tolerance=tolerance)
+    parts = tuple(
+        Partition(
+            id=f"p{number}",
+            candidate=part.id,
+            toolchain=part.instance.toolchain,
+            config=dict(part.instance.config),
+            nodes=part.nodes,
+            onnx_nodes=(),
+            estimated_us=None,
+        )
+        for number, part in enumerate(cover)
+    )
+    placement = Placement(partitions=parts, estimated_us=None)
+    return ArtifactContents(
+        inputs=inputs, outputs=outputs, tolerance=tolerance, placement=placement
+    )
 
 
 def artifact_of(
@@ -53,7 +71,7 @@ def artifact_of(
     """Builds a cover and writes the artifact with a sample; returns its folder below ``folder``."""
     lowered = LoweredParts(SharedWeights(folder / FOLDER))
     write_module(build_cover(model, cover, lowered=lowered), folder / "built", link=True)
-    contents = sample_of(model, tolerance)
+    contents = sample_of(model, cover, tolerance)
     return write_artifact(model, folder / "built", folder / "artifact", contents)
 
 
