@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
     from collage_engine.drawing.progress import ProgressReport
     from collage_engine.farm.shapes import ShapesPlaced
-    from collage_engine.loader.run_artifact import Model, Pool, Shapes
+    from collage_engine.machine.loader.run_artifact import Model, Pool, Shapes
 
 __all__ = [
     "CollageError",
@@ -195,7 +195,7 @@ def load(folder: str | Path, *, streams: int | None = None) -> Model | Shapes | 
     Raises:
         ArtifactError: The folder is no artifact, or was changed.
     """
-    from collage_engine.loader import run_artifact as loader
+    from collage_engine.machine.loader import run_artifact as loader
 
     folder = _path(folder)
     try:

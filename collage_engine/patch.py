@@ -96,7 +96,7 @@ def _node(value: Any, sizes: dict[str, Any]) -> NodeArg:
 def _loader() -> Any:
     """Return the artifacts' loader, which lies beside this file or in the package."""
     here = Path(__file__).resolve().parent
-    places = (here / "run_artifact.py", here / "loader" / "run_artifact.py")
+    places = (here / "run_artifact.py", here / "machine" / "loader" / "run_artifact.py")
     name = "collage_run_artifact"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, next(filter(Path.is_file, places)))

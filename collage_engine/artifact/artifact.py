@@ -20,9 +20,9 @@ import msgspec
 import numpy as np
 
 from collage_engine.artifact.manifest import file_entry, is_artifact
-from collage_engine.loader.run_artifact import FORMAT, MANIFEST, SAMPLES
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
 from collage_engine.machine.folders import replace_atomically, resolve
+from collage_engine.machine.loader.run_artifact import FORMAT, MANIFEST, SAMPLES
 from collage_engine.records.placement import Placement
 from collage_engine.records.settings import Objective
 from collage_engine.records.toolchain import RuntimeLibrary
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 SamplePlaces = Mapping[str, tuple[int, int]]
 """Where values begin in a sample's file, and how many bytes they are, by name: the loader in C++
 reads them there."""
-LOADERS = Path(__file__).resolve().parents[1] / "loader"
-ORT_SOURCES = LOADERS.parent / "toolchains/onnxruntime/src"
+LOADERS = Path(__file__).resolve().parents[1] / "machine/loader"
+ORT_SOURCES = LOADERS.parents[1] / "toolchains/onnxruntime/src"
 """Folder of the headers that speak to ONNX Runtime's C API."""
 LOADER_FILES = (
     LOADERS / "run_artifact.py",
@@ -48,7 +48,7 @@ LOADER_FILES = (
     LOADERS / "check_files.h",
     HEADERS / "collage_module.h",
     ORT_SOURCES / "ort_api.h",
-    LOADERS.parent / "patch.py",
+    LOADERS.parents[1] / "patch.py",
 )
 """What every artifact carries in its folder ``loader``."""
 UNSAID = Placement(partitions=(), estimated_us=None)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.loader import run_artifact as loader
 from collage_engine.lowering.stopwatch import time_kernels
 from collage_engine.machine.cuda import cuda_probe
+from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.support.errors import ArtifactError, last_line, one_sentence
 from collage_engine.support.time_limits import ANSWER_S, JOB_S, with_weights

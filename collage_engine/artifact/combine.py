@@ -12,7 +12,7 @@ from typing import Any
 from collage_engine.artifact.artifact import check_target_folder, put_artifact, write_manifest
 from collage_engine.artifact.manifest import file_entry, read_manifest
 from collage_engine.artifact.own_file import OwnFile
-from collage_engine.loader.run_artifact import MANIFEST
+from collage_engine.machine.loader.run_artifact import MANIFEST
 from collage_engine.records.shapes import Sharing
 from collage_engine.support.errors import ArtifactError
 

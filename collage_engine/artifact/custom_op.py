@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from collage_engine.artifact.artifact import LOADERS, ORT_SOURCES, write_manifest
 from collage_engine.artifact.manifest import file_entry, read_manifest
 from collage_engine.artifact.own_file import files_beside
-from collage_engine.loader.run_artifact import (
+from collage_engine.machine.loader.run_artifact import (
     Value,
     is_session,
     numpy_dtype,

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from collage_engine.loader import run_artifact
-from collage_engine.loader.run_artifact import FORMAT, MANIFEST
+from collage_engine.machine.loader import run_artifact
+from collage_engine.machine.loader.run_artifact import FORMAT, MANIFEST
 from collage_engine.support.errors import ArtifactError, UsageError
 from collage_engine.support.files import LARGEST_TEXT, read_file
 

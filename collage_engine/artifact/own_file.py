@@ -15,7 +15,7 @@ from pathlib import Path
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.loader import run_artifact as loader
+from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.machine.worker import call_in_child
 from collage_engine.model.onnx_external import every_tensor
 from collage_engine.model.onnx_file import read_without_weights

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from collage_engine.candidates.input_files import Arrays, read_samples, stated_sizes
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import (
     counts_values,
     is_exact,
@@ -26,6 +25,7 @@ from collage_engine.lowering.accuracy import (
 )
 from collage_engine.lowering.reference import original_outputs, run_by_either
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.random_inputs import RANGES, edges
 from collage_engine.model.values import numpy_type

@@ -20,10 +20,10 @@ from collage_engine.artifact.paired_times import compare_artifacts, timed_manife
 from collage_engine.cli import output
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.progress import ProgressReport
-from collage_engine.loader.run_artifact import sha256
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.device import busy, device
+from collage_engine.machine.loader.run_artifact import sha256
 from collage_engine.records.answers import CheckName, Gate, GateCheck
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings

@@ -24,8 +24,8 @@ from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.drawing.trace import trace_of
-from collage_engine.loader.run_artifact import sha256
 from collage_engine.machine.folders import replace_atomically
+from collage_engine.machine.loader.run_artifact import sha256
 from collage_engine.machine.worker import call_in_child
 from collage_engine.records import protocol as p
 from collage_engine.records.operators import NodeTitles

@@ -13,9 +13,9 @@ from collage_engine.artifact.artifact import check_target_folder, put_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.paired_times import PROCESSES
 from collage_engine.farm.shapes import budget_share_s
-from collage_engine.loader.run_artifact import BENCHMARK_S
 from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch, resolve
+from collage_engine.machine.loader.run_artifact import BENCHMARK_S
 from collage_engine.records.placement import DeploymentRow, Run
 from collage_engine.records.protocol import Enumerate, RunStart
 from collage_engine.records.shapes import items_of

@@ -26,7 +26,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.kernels.rounding import balanced
-from collage_engine.loader.run_artifact import error_of
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.onnx_external import mapped_weights
 from collage_engine.records.graph import Node, OperatorNumber
 from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32

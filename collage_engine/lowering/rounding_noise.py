@@ -25,9 +25,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import NOISE_FACTOR, counts_values
 from collage_engine.lowering.reference import run_onnx
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.onnx_external import MAPPED_FROM_BYTES, data_bytes
 from collage_engine.support.errors import Cancelled
 from collage_engine.support.time_limits import LEAST_S

@@ -8,7 +8,7 @@ from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 
-from collage_engine.loader.run_artifact import hidden
+from collage_engine.machine.loader.run_artifact import hidden
 
 
 def import_tvm_without_torch() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from collage_engine.loader import run_artifact as loader
+from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.records.graph import TEXT_BYTES
 from collage_engine.support.errors import UnsupportedError, UsageError
 

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.candidates.catalog import may_lose_nan
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import (
     compares,
     counts_values,
@@ -30,6 +29,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import import_model
 from collage_engine.model.onnx_slice import slice_model
 from collage_engine.records.candidate import Candidate

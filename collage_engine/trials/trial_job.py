@@ -18,17 +18,17 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from collage_engine.loader.run_artifact import (
+from collage_engine.lowering.accuracy import wrong_by
+from collage_engine.lowering.built import run_python_parts
+from collage_engine.lowering.stopwatch import time_kernels
+from collage_engine.machine.device import WARM_S
+from collage_engine.machine.loader.run_artifact import (
     Model,
     Pool,
     error_of,
     load_runtime,
     read_npz,
 )
-from collage_engine.lowering.accuracy import wrong_by
-from collage_engine.lowering.built import run_python_parts
-from collage_engine.lowering.stopwatch import time_kernels
-from collage_engine.machine.device import WARM_S
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.child import WRONG_NUMBERS, timed

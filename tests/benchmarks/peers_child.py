@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[2]
-LOADER = ROOT / "collage_engine" / "loader" / "run_artifact.py"
+LOADER = ROOT / "collage_engine" / "machine" / "loader" / "run_artifact.py"
 Call = Callable[[], Any]
 Opened = tuple[Call, Callable[[], list[np.ndarray]], str]
 """The bound call, what it computed, and the runtime's version."""

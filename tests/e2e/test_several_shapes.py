@@ -15,9 +15,9 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.custom_op import embed
 from collage_engine.artifact.manifest import read_manifest
 from collage_engine.artifact.own_file import fastest
-from collage_engine.loader import run_artifact as loader
-from collage_engine.loader.run_artifact import read_npz, sha256
 from collage_engine.lowering.reference import run_onnx
+from collage_engine.machine.loader import run_artifact as loader
+from collage_engine.machine.loader.run_artifact import read_npz, sha256
 from collage_engine.support.errors import ArtifactError
 from collage_engine.support.files import write_npz
 from tests.support.artifact_cases import compile_loader, run_cpp, run_with_loader

@@ -165,7 +165,7 @@ def test_openvino_runs_a_models_own_file_beside_an_artifact_on_it(artifacts):
     code = """
 import sys
 import numpy as np
-from collage_engine.loader.run_artifact import OwnFile, load, read_sample
+from collage_engine.machine.loader.run_artifact import OwnFile, load, read_sample
 model = load(sys.argv[1])
 inputs, (truth,) = read_sample(sys.argv[1], model.manifest)
 for outputs in (model(inputs), OwnFile(sys.argv[2], "openvino", 1)(inputs)):

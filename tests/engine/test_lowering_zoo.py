@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.tensors import from_numpy, to_numpy
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.toolchains.registry import get

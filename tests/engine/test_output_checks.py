@@ -23,7 +23,6 @@ from collage_engine.candidates.inputs import (
     run_tolerance,
     unchecked,
 )
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering import reference
 from collage_engine.lowering.accuracy import MOST_UNSETTLED, wrong_by
 from collage_engine.lowering.build import build_cover, write_module
@@ -31,6 +30,7 @@ from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import original_outputs, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.machine.run_control import RunControl
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.settings import RunSettings

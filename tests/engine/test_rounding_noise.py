@@ -11,11 +11,11 @@ import pytest
 from onnx import ModelProto, numpy_helper
 
 from collage_engine.candidates.inputs import run_tolerance
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import NOISE_FACTOR
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance

@@ -15,11 +15,11 @@ from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.artifact.combine import combine_artifacts
 from collage_engine.artifact.custom_op import embed
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.loader import run_artifact as loader
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES, SharedWeights
+from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.support.errors import ArtifactError
 from collage_engine.toolchains.registry import probe

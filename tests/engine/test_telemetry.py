@@ -93,7 +93,7 @@ def test_openvino_reports_nothing_to_anybody(tmp_path: Path) -> None:
 _OWN_FILE = f"""
 import pathlib, sys
 import numpy
-from collage_engine.loader.run_artifact import RUNTIMES, OwnFile
+from collage_engine.machine.loader.run_artifact import RUNTIMES, OwnFile
 for runtime in RUNTIMES:
     own = OwnFile(pathlib.Path({str(MNIST)!r}), runtime, 1)
     own({{"Input3": numpy.zeros((1, 1, 28, 28), "float32")}})

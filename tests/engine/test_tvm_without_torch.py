@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.loader.run_artifact import hidden
+from collage_engine.machine.loader.run_artifact import hidden
 from collage_engine.machine.worker import Worker
 from collage_engine.model.importer import import_model
 from tests.support.artifact_cases import MNIST, artifact_of, cover_in_turn

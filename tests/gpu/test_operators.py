@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import choose_target
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import ToolchainError, UnsupportedError

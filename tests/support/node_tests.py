@@ -15,7 +15,6 @@ from onnx import numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from tvm import relax, runtime
 
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.accuracy import tolerance
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import Compiled
@@ -23,6 +22,7 @@ from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
 from collage_engine.lowering.reference import run_onnx as evaluate
 from collage_engine.lowering.tensors import from_numpy, to_numpy
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.machine.worker import Worker, WorkerError
 from collage_engine.model.importer import import_onnx
 from collage_engine.model.values import encoded, from_onnx

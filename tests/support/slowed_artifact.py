@@ -9,7 +9,7 @@ from pathlib import Path
 
 CODE = """
 import time
-from collage_engine.loader import run_artifact as loader
+from collage_engine.machine.loader import run_artifact as loader
 original = loader.Model.invoke
 def run(self, tensors):
     begin = time.perf_counter()

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collage_engine.loader import run_artifact as loader
-from collage_engine.loader.run_artifact import Pool
+from collage_engine.machine.loader import run_artifact as loader
+from collage_engine.machine.loader.run_artifact import Pool
 
 
 def entry(batch: int, **more: int) -> dict:

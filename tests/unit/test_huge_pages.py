@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.loader import run_artifact as loader
+from collage_engine.machine.loader import run_artifact as loader
 
 MIB = 1 << 20
 

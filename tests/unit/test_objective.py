@@ -15,7 +15,7 @@ from collage_engine.farm.throughput import (
     rates_in_turn,
     ways,
 )
-from collage_engine.loader.run_artifact import Pool
+from collage_engine.machine.loader.run_artifact import Pool
 from collage_engine.records.placement import Baseline, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ArtifactError, ToolchainError

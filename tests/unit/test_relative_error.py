@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from collage_engine.loader.run_artifact import error_of, read_npz
 from collage_engine.lowering.accuracy import (
     most_steps,
     relative_bound,
     roundings,
     steps_apart,
 )
+from collage_engine.machine.loader.run_artifact import error_of, read_npz
 from collage_engine.support.files import write_npz
 from tests.support.graphs import GraphBuilder
 

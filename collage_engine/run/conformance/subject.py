@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 
 from collage_engine.candidates.catalog import source_of
-from collage_engine.loader.run_artifact import error_of
 from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.reference import TrueValues
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import ImportedModel, import_onnx
 from collage_engine.partition.enumerate import enumerate_candidates
 from collage_engine.records.candidate import Candidate

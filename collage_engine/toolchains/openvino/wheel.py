@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from collage_engine.loader.run_artifact import hidden
+from collage_engine.machine.loader.run_artifact import hidden
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel, wheel_version
 

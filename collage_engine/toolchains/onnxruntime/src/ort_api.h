@@ -18,7 +18,7 @@ namespace collage {
 // Positions of functions in OrtApi, the table of ONNX Runtime's C API, which is only ever appended to.
 // Each is checked by what the function does: those of the adapter in
 // tests/engine/test_toolchain_onnxruntime.py, those of an artifact that is an operator of ONNX Runtime
-// (loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py.
+// (machine/loader/custom_op.cc) in tests/engine/test_operator_for_onnxruntime.py.
 enum OrtSlot : int {
   kCreateStatus = 0,
   kGetErrorMessage = 2,
@@ -137,7 +137,7 @@ class OrtApi {
 
   OrtApi() {
     const Base* base = nullptr;
-    // An artifact that a session of ONNX Runtime runs (loader/custom_op.cc) says which copy that is.
+    // An artifact that a session of ONNX Runtime runs (machine/loader/custom_op.cc) says which copy that is.
     if (const auto host = tvm::ffi::Function::GetGlobal("collage.host_onnxruntime")) {
       base = static_cast<const Base*>((*host)().cast<void*>());
       hosted_ = true;
