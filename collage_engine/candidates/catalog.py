@@ -416,7 +416,7 @@ def nan_losses(graph: DataflowGraph, placement: Placement) -> tuple[NanLoss, ...
     for part in placement.partitions:
         instance = part.toolchain_instance()
         for number in part.nodes:
-            if may_lose_nan(graph, instance, [OperatorNumber(number)]):
+            if may_lose_nan(graph, instance, [number]):
                 key = titles[number], part.toolchain
                 losses.setdefault(key, set()).add(owners[number])
     return tuple(
@@ -429,7 +429,7 @@ def _instances(
     toolchain: Toolchain, settings: RunSettings, threads: int, target: TargetChoice
 ) -> tuple[ToolchainInstance, ...]:
     """Return a toolchain's instances for the target and the precision of a run."""
-    goal = Target.cuda(target.architecture) if target.kind == "cuda" else Target.cpu(threads)
+    goal = Target.cuda(target.architecture) if target.kind == "cuda" else Target(threads=threads)
     with asking(toolchain.name):
         return checked_instances(toolchain.name, toolchain.instances(goal, settings.precision))
 

@@ -62,7 +62,7 @@ def host_sources(
     operators = _untaken(graph, sources).union(pinned)
     for toolchain in toolchains:
         with asking(toolchain.name):
-            instances = toolchain.instances(Target.cpu(threads), "float32")[:1]
+            instances = toolchain.instances(Target(threads=threads), "float32")[:1]
         for instance in instances:
             source = make(toolchain, on_host(instance))
             host = replace(

@@ -59,7 +59,7 @@ class DataflowGraph:
     @cached_property
     def everything(self) -> OperatorSet:
         """Return the set of all operators."""
-        return OperatorSet((1 << len(self.nodes)) - 1)
+        return (1 << len(self.nodes)) - 1
 
     # Values
 

@@ -53,7 +53,6 @@ from collage_engine.records.graph import (
     OpKind,
     TensorType,
     Value,
-    ValueIndex,
     item_bytes,
 )
 from collage_engine.records.operators import OPERATORS, is_opaque
@@ -330,8 +329,8 @@ def _records(
     calls: list[RelaxCall], numbered: list[Tensor], resolver: Resolver, clean: CleanModel
 ) -> tuple[DataflowGraph, set[str]]:
     """Return the dataflow graph's records, and the user's node names that live on in it."""
-    index = {id(tensor): ValueIndex(i) for i, tensor in enumerate(numbered)}
-    operators = {id(call): OperatorNumber(i) for i, call in enumerate(calls)}
+    index = {id(tensor): i for i, tensor in enumerate(numbered)}
+    operators = {id(call): i for i, call in enumerate(calls)}
     origins = [_origins(call, resolver, clean) for call in calls]
     numbers = _numbers_of_nodes(origins)
     graph = clean.onnx.graph

@@ -74,7 +74,7 @@ def _between_cuts(
             depth[operator] = depth[above] + (cuts >> above & 1)
     for start, (below, readers) in enumerate(_starts(graph)):
         is_operator = start < len(graph)
-        if not readers or (is_operator and not cuts >> OperatorNumber(start) & 1):
+        if not readers or (is_operator and not cuts >> start & 1):
             continue
         if is_operator:
             node, level = tree.parent[start], depth[start]

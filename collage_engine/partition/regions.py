@@ -41,7 +41,7 @@ def merge_regions(
     regions = _RegionGraph(len(graph))
     taker: dict[OperatorNumber, Hashable | None] = {}
     for unit in _unit_order(graph, units):
-        operator = OperatorNumber(unit.bit_length() - 1)
+        operator = unit.bit_length() - 1
         sources = {s for o in members(unit) for s in graph.inputs[o] if not unit >> s & 1}
         parents = {regions.find(s) for s in sources}
         restricted = 0
@@ -82,7 +82,7 @@ class _RegionGraph:
     """
 
     def __init__(self, size: int) -> None:
-        self.parent = [OperatorNumber(operator) for operator in range(size)]
+        self.parent = list(range(size))
         self.content: dict[OperatorNumber, OperatorSet] = {}
         self.above: dict[OperatorNumber, int] = {}
         self.below: dict[OperatorNumber, set[OperatorNumber]] = {}

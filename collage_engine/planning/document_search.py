@@ -24,7 +24,7 @@ from collage_engine.planning.search_inputs import SearchInputs, broken_pins, pin
 from collage_engine.records.answers import Price, SearchAnswer
 from collage_engine.records.candidate import CandidateRecord, table_of
 from collage_engine.records.pin import Pin, PinVerdict
-from collage_engine.records.placement import Placement, Run, baseline_placement
+from collage_engine.records.placement import Placement, Run, baseline_placement, noise_us
 from collage_engine.records.settings import RunSettings
 from collage_engine.search.api import Search, reuse
 from collage_engine.search.check import broken_limits, check_cover
@@ -183,7 +183,7 @@ class PlacementPrices:
                 one, other = run.timed(best.placement), run.timed(self._shown)
                 if one is not None and other is not None:
                     return run.tells_apart(one, other)
-        return abs(price) > self._shown.noise_us
+        return abs(price) > noise_us(self._shown)
 
     @cached_property
     def by_candidate(self) -> dict[str, Price]:

@@ -170,16 +170,10 @@ class CostTable:
         return CostTable(found)
 
 
-_CANDIDATE_FIELDS = Candidate.__struct_fields__
-
-
 def records_of(candidates: Iterable[Candidate], costs: CostTable) -> list[CandidateRecord]:
     """Return the candidates joined with their costs, as documents hold them."""
     return [
-        CandidateRecord(
-            **{name: getattr(c, name) for name in _CANDIDATE_FIELDS},
-            cost=costs.cost(c.id),
-        )
+        CandidateRecord(**msgspec.structs.asdict(c) | {"cost": costs.cost(c.id)})
         for c in candidates
     ]
 

@@ -8,49 +8,23 @@ the numbers behind them. So an operator number is a value index, too, but not th
 
 A set of operators is one Python integer used as a bit set: union is ``|``, intersection ``&``,
 difference ``a & ~b``, "has ``i``" ``a >> i & 1``; ``a`` is a subset of ``b`` when ``a & ~b`` is
-empty. At run time numbers and sets are plain integers and cost nothing; a type checker refuses to
-put a value into a set of operators.
+empty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal
 
 import msgspec
 
-if TYPE_CHECKING:
-
-    class ValueIndex(int):
-        """Place of a value in ``GraphRecord.values``."""
-
-    class OperatorNumber(ValueIndex):
-        """Place of an operator in ``GraphRecord.nodes``, and of its first result among values."""
-
-    class OperatorSet:
-        """A set of operators, held in one integer."""
-
-        def __init__(self, bits: int, /) -> None: ...
-        def __int__(self) -> int: ...
-        def __index__(self) -> int: ...
-        def __bool__(self) -> bool: ...
-        def __hash__(self) -> int: ...
-        def __lt__(self, other: Self) -> bool: ...
-        def __or__(self, other: Self) -> Self: ...
-        def __and__(self, other: Self) -> Self: ...
-        def __invert__(self) -> Self: ...
-        def __rshift__(self, member: OperatorNumber) -> int: ...
-        def bit_count(self) -> int:
-            """Return how many members there are."""
-            ...
-
-        def bit_length(self) -> int:
-            """Return one more than the largest member; 0 when empty."""
-            ...
-else:
-    ValueIndex = OperatorNumber = OperatorSet = int
-
+ValueIndex = int
+"""Place of a value in ``GraphRecord.values``."""
+OperatorNumber = int
+"""Place of an operator in ``GraphRecord.nodes``, and of its first result among values."""
+OperatorSet = int
+"""A set of operators, held in the bits of one integer."""
 
 OpKind = Literal["elementwise", "broadcast", "injective", "reduction", "anchor", "opaque"]
 """Relay's op pattern kinds; anchor is out-elementwise-fusable."""
@@ -276,7 +250,7 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes given with --shape."""
 
 
-NO_OPERATORS = OperatorSet(0)
+NO_OPERATORS: OperatorSet = 0
 """The set that holds no operator."""
 
 
@@ -285,27 +259,26 @@ def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
     bits = 0
     for number in numbers:
         bits |= 1 << number
-    return OperatorSet(bits)
+    return bits
 
 
 def one_operator(number: OperatorNumber) -> OperatorSet:
     """Return the set of one operator."""
-    return OperatorSet(1 << number)
+    return 1 << number
 
 
 def members(operators: OperatorSet) -> Iterator[OperatorNumber]:
     """Yield the members of a set in ascending order."""
-    rest = int(operators)
+    rest = operators
     index = -1
     while rest:
         # The shifted number is as short as the span of the members, however large these are.
         step = (rest & -rest).bit_length()
         index += step
-        yield index  # type: ignore[misc]  # The numbers are plain integers.
+        yield index
         rest >>= step
 
 
 def first(operators: OperatorSet) -> OperatorNumber:
     """Return the smallest member; the set must not be empty."""
-    rest = int(operators)
-    return (rest & -rest).bit_length() - 1  # type: ignore[return-value]  # As in ``members``.
+    return (operators & -operators).bit_length() - 1

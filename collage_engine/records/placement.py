@@ -199,11 +199,6 @@ class Placement(msgspec.Struct, frozen=True, kw_only=True):
     ``measured_us`` together. Empty: it was not profiled."""
 
     @property
-    def noise_us(self) -> float:
-        """Return by how many microseconds latencies must differ from its own to be told apart."""
-        return noise_us(self)
-
-    @property
     def identity(self) -> Hashable:
         """Return what two placements have in common that run the same operators alike."""
         return frozenset(

@@ -24,7 +24,6 @@ from collage_engine.records.answers import (
     RunUpdate,
     SearchAnswer,
 )
-from collage_engine.records.answers import NoCandidate as NoCandidate
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.event import Event
 from collage_engine.records.graph import GraphRecord, ModelRecord

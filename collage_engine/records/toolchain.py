@@ -53,11 +53,6 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The architecture that is compiled for on a CUDA device, e.g. ``sm_90a``."""
 
     @classmethod
-    def cpu(cls, threads: int = 1) -> Target:
-        """Return the processor, with so many threads."""
-        return cls(threads=threads)
-
-    @classmethod
     def cuda(cls, architecture: str) -> Target:
         """Return the device ``cuda:0``, of this architecture."""
         return cls(kind="cuda", architecture=architecture)

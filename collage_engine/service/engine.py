@@ -311,7 +311,7 @@ class Engine:
                 member.choice = its_choice
                 members.append(member)
             else:
-                member.take_over(document)
+                member.document.take_over(document)
                 if alone:
                     member.choice = its_choice
         if several:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -46,8 +45,6 @@ class OpenDocument:
     """The best answer so far of the run under way, or of one that did not end by itself."""
     searching: threading.Lock = field(default_factory=threading.Lock)
     """Held for a search on what ``snapshot`` gave; never while holding ``lock``."""
-    by_id: dict[str, int] = field(default_factory=dict)
-    """Candidate id → place in the document's list."""
     search: DocumentSearch | None = None
     """The last search: it answers until costs, pins or settings change."""
     prices: Mapping[str, Price] = field(default_factory=dict)
@@ -65,7 +62,6 @@ class OpenDocument:
 
     def __post_init__(self) -> None:
         self.choice = ShapeChoice(shapes=self.document.model.shapes)
-        self.replace_candidates(self.document.candidates)
 
     # -- questions ---------------------------------------------------------------------
 
@@ -137,10 +133,10 @@ class OpenDocument:
     def candidate(self, name: str) -> CandidateRecord:
         """Return the candidate of this id; UsageError when there is none."""
         with self.lock:
-            index = self.by_id.get(name)
-            if index is None:
-                raise UsageError(f"there is no candidate {name!r}")
-            return self.document.candidates[index]
+            found = next((c for c in self.document.candidates if c.id == name), None)
+        if found is None:
+            raise UsageError(f"there is no candidate {name!r}")
+        return found
 
     def job(self, request: Wanted) -> Job[Wanted]:
         """Return a request on the model for the process of the run; see ``model_path``."""
@@ -164,22 +160,12 @@ class OpenDocument:
 
     # -- changes -----------------------------------------------------------------------
 
-    def replace_candidates(self, candidates: list[CandidateRecord]) -> None:
-        """Hold these candidates instead of those before."""
-        with self.lock:
-            self.document.candidates = candidates
-            self.by_id = {c.id: k for k, c in enumerate(candidates)}
-
-    def take_over(self, earlier: Document) -> None:
-        """Go on where an earlier document of the same model ended."""
-        with self.lock:
-            self.document.take_over(earlier)
-            self.replace_candidates(self.document.candidates)
-
     def bind_file(self, path: Path, held: Document | None) -> None:
         """Note that the document is kept in this file, which holds so much now."""
         with self.lock:
-            self.files[_real(path)] = {run.id for run in held.runs_of_all_shapes} if held else set()
+            self.files[path.resolve()] = (
+                {run.id for run in held.runs_of_all_shapes} if held else set()
+            )
 
     def save(self, path: Path) -> None:
         """Write the document to a session's file; SessionError where that is not possible.
@@ -194,7 +180,7 @@ class OpenDocument:
                 PlacedShape(document.choice, None if document is self else document.snapshot())
                 for document in self.together
             ]
-            saved = save_session(written, path, self.files.get(_real(path)))
+            saved = save_session(written, path, self.files.get(path.resolve()))
             self._hold(saved)
             for each, shape in zip(self.together, saved.shapes, strict=True):
                 if shape.document is not None:
@@ -205,13 +191,13 @@ class OpenDocument:
         """Take over what a session's file holds of this document."""
         with self.lock:
             self.document.runs, self.document.constants = saved.runs, saved.constants
-            self.replace_candidates(saved.candidates)
+            self.document.candidates = saved.candidates
 
     def take(self, outcome: RunUpdate) -> None:
         """Keep what a run found out, also one that was cancelled half-way."""
         with self.lock:
             if outcome.candidates is not None:
-                self.replace_candidates(outcome.candidates)
+                self.document.candidates = outcome.candidates
             if outcome.without_candidates is not None:
                 self.document.without_candidates = outcome.without_candidates
             if outcome.constants is not None:
@@ -231,10 +217,9 @@ class OpenDocument:
     def put_cost(self, candidate: str, cost: Cost) -> None:
         """Give a candidate its cost; one that is not held is left out."""
         with self.lock:
-            index = self.by_id.get(candidate)
-            if index is not None:
-                known = self.document.candidates[index]
-                self.document.candidates[index] = msgspec.structs.replace(known, cost=cost)
+            for index, known in enumerate(self.document.candidates):
+                if known.id == candidate:
+                    self.document.candidates[index] = msgspec.structs.replace(known, cost=cost)
 
     def put_measured(self, fresh: Sequence[CandidateRecord]) -> None:
         """Add candidates, or replace those of the same ids, and give equal work their costs.
@@ -251,9 +236,4 @@ class OpenDocument:
                 return msgspec.structs.replace(c, cost=cost)
 
             merged = held | {c.id: c for c in fresh}
-            self.replace_candidates([joined(c) for c in merged.values()])
-
-
-def _real(path: Path) -> Path:
-    """Return a file by the one name that it has behind all links."""
-    return Path(os.path.realpath(path))
+            self.document.candidates = [joined(c) for c in merged.values()]

@@ -371,7 +371,7 @@ def probe_here(name: str) -> ToolchainState:
         state = described(toolchain.probe(), toolchain.about)
         if not state.available or "cpu" not in state.targets:
             return state
-        instances = toolchain.instances(Target.cpu(), BFLOAT16)
+        instances = toolchain.instances(Target(), BFLOAT16)
         return msgspec.structs.replace(state, bfloat16=any(map(is_reduced, instances)))
     except (Exception, SystemExit) as error:
         raise ToolchainError(fault_reason(error)) from error

@@ -151,7 +151,7 @@ def mnist() -> ImportedModel:
 
 
 def inside(model: ImportedModel, toolchain: str, operators: Any) -> InsideAnswer:
-    instance = registry.get(toolchain).instances(Target.cpu(threads=1), "float32")[0]
+    instance = registry.get(toolchain).instances(Target(), "float32")[0]
     candidate = candidate_on(instance, operators)
     opened = cast(OpenModel, SimpleNamespace(model=model))
     return inspect(opened, candidate, None)

@@ -18,7 +18,6 @@ from collage_engine.candidates.inputs import model_samples, representative_input
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.model.own_file import original_model
-from collage_engine.records.graph import OperatorSet
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.stages.samples import default_warnings
 from collage_engine.support.errors import UsageError
@@ -214,7 +213,7 @@ def test_an_input_with_a_value_is_a_constant_or_is_kept(version: int, tmp_path: 
     np.testing.assert_array_equal(sample.truth["y"], [[5, 6, 7]] * 2)
     values = dict.fromkeys(kept.graph.record.inputs)
     nodes = kept.graph.everything
-    own = original_model(kept, OperatorSet(nodes), [*values], [*kept.graph.record.outputs])
+    own = original_model(kept, nodes, [*values], [*kept.graph.record.outputs])
     assert own is not None and [value.name for value in own.graph.input] == ["x", "w"]
     assert not own.graph.initializer
 

@@ -43,7 +43,7 @@ def takers(model: ImportedModel, folder: Path) -> dict[str, str]:
     found = {}
     for name in ("tvm", "onednn", "openvino", "onnxruntime"):
         toolchain = registry.get(name)
-        instance = toolchain.instances(Target.cpu(1), "float32")[0]
+        instance = toolchain.instances(Target(), "float32")[0]
         against = [toolchain.supports(model.graph, i, instance) for i in model.graph.operators]
         if any(against):
             found[name] = next(why for why in against if why)

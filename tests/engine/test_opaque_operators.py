@@ -64,7 +64,7 @@ def test_onnx_runtime_compiles_partitions_that_hold_them(name: str, tmp_path: Pa
     inputs = model.random_inputs(3)
     values = TrueValues.record(model, inputs, tmp_path)
     runtime = registry.get("onnxruntime")
-    instance = runtime.instances(Target.cpu(1), "float32")[0]
+    instance = runtime.instances(Target(), "float32")[0]
     every = range(len(model.graph.operators))
     opaque = [n for n in every if names(model)[n].startswith("onnx:")]
     for operators in (every, opaque[:1], range(opaque[0], opaque[-1] + 1)):
@@ -87,7 +87,7 @@ def test_who_cannot_run_them_says_so(name: str) -> None:
             if (toolchain, op) == ("onednn", "onnx:LSTM"):
                 continue
             found = registry.get(toolchain)
-            instance = found.instances(Target.cpu(1), "float32")[0]
+            instance = found.instances(Target(), "float32")[0]
             reason = found.supports(model.graph, index, instance)
             assert reason is not None and op.split(":")[1] in reason
 
@@ -158,7 +158,7 @@ def test_an_operator_that_runtimes_have_in_the_standards_own_domain(tmp_path: Pa
     values = TrueValues.record(model, {"x": x}, tmp_path)
     g = onnx.numpy_helper.to_array(net.weights[0])
     wanted = 2 * g * x / np.sqrt(np.mean(x**2, axis=-1, keepdims=True) + 1e-2)
-    instance = registry.get("onnxruntime").instances(Target.cpu(1), "float32")[0]
+    instance = registry.get("onnxruntime").instances(Target(), "float32")[0]
     for operators in (range(1), range(2)):
         function = function_of(model, instance, operators, "f")
         with Compiled(function) as compiled:

@@ -42,7 +42,7 @@ def test_who_makes_and_who_reads_an_open_value_are_one_operator(detector: Import
 
 
 def test_each_run_has_its_own_size(detector: ImportedModel, tmp_path: Path) -> None:
-    instance = registry.get("onnxruntime").instances(Target.cpu(1), "float32")[0]
+    instance = registry.get("onnxruntime").instances(Target(), "float32")[0]
     function = function_of(detector, instance, range(len(detector.graph.operators)), "f")
     assert function.returns
     sizes = set()

@@ -177,7 +177,7 @@ def test_check_is_exact_where_nothing_is_rounded_and_one_step_where_something_is
     net = imported(conv_block := zoo_quantized.quantize(conv_net((1, 4, 6, 6), 8, 3)))
     assert conv_block.graph.node
     (found,) = composites(net)
-    instance = TOOLCHAINS["tvm"].instances(Target.cpu(1), "float32")[0]
+    instance = TOOLCHAINS["tvm"].instances(Target(), "float32")[0]
     function = function_for(net, found.nodes, instance, "checked")
     true = np.full((1, 8, 6, 6), 7, np.uint8)
     assert check(function, [true], [true]) == 0

@@ -107,7 +107,7 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     model = imported(net.model(net.add("Gemm", y, net.randn(32, 24))))
     tvm = registry.get("tvm")
     tvm.probe()
-    instance = tvm.instances(Target.cpu(1), BFLOAT16)[1]
+    instance = tvm.instances(Target(), BFLOAT16)[1]
     graph = model.graph
     said = [i for i in graph.operators if graph.nodes[i].op in PRODUCTS]
     said = [i for i in said if tvm.rounds(graph, i, instance)]

@@ -52,9 +52,9 @@ def rounded(values: np.ndarray) -> np.ndarray:
 
 
 def test_instances_stand_side_by_side(toolchain: OneDnnToolchain) -> None:
-    assert [i.id for i in toolchain.instances(Target.cpu(1), "float32")] == ["onednn"]
-    assert [i.id for i in toolchain.instances(Target.cpu(1), "int8")] == ["onednn"]
-    full, narrow = toolchain.instances(Target.cpu(3), "bfloat16")
+    assert [i.id for i in toolchain.instances(Target(), "float32")] == ["onednn"]
+    assert [i.id for i in toolchain.instances(Target(), "int8")] == ["onednn"]
+    full, narrow = toolchain.instances(Target(threads=3), "bfloat16")
     assert (full.id, full.precision) == ("onednn", "float32")
     assert (narrow.id, narrow.precision) == ("onednn[precision=bf16]", "bfloat16")
     assert narrow.threads == 3 and is_reduced(narrow) and not is_reduced(full)

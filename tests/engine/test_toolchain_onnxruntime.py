@@ -33,7 +33,7 @@ def test_results(toolchain: OnnxRuntimeToolchain, name: str) -> None:
 
 
 def test_its_instance_has_the_threads_of_the_run(toolchain: OnnxRuntimeToolchain) -> None:
-    (instance,) = toolchain.instances(Target.cpu(2), "float32")
+    (instance,) = toolchain.instances(Target(threads=2), "float32")
     assert instance.id == "onnxruntime" and instance.threads == 2
 
 

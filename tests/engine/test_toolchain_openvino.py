@@ -70,11 +70,11 @@ def test_bfloat16_is_an_instance_of_its_own(
 ) -> None:
     from collage_engine.toolchains.runtime import toolchain as module
 
-    assert [i.id for i in toolchain.instances(Target.cpu(2), "float32")] == ["openvino"]
+    assert [i.id for i in toolchain.instances(Target(threads=2), "float32")] == ["openvino"]
     monkeypatch.setattr(module, "has_bfloat16", lambda: False)
-    assert [i.id for i in toolchain.instances(Target.cpu(2), "bfloat16")] == ["openvino"]
+    assert [i.id for i in toolchain.instances(Target(threads=2), "bfloat16")] == ["openvino"]
     monkeypatch.setattr(module, "has_bfloat16", lambda: True)
-    plain, lower = toolchain.instances(Target.cpu(2), "bfloat16")
+    plain, lower = toolchain.instances(Target(threads=2), "bfloat16")
     assert (plain.precision, lower.precision) == ("float32", "bfloat16")
     assert lower.id == "openvino[precision=bf16]"
     assert plain.threads == lower.threads == 2
@@ -92,7 +92,7 @@ def test_bfloat16_rounds_only_when_asked(toolchain: OpenVinoToolchain) -> None:
     made = imported(model)
     feeds = made.random_inputs(0)
     errors, precisions = [], []
-    for instance in toolchain.instances(Target.cpu(1), "bfloat16"):
+    for instance in toolchain.instances(Target(), "bfloat16"):
         function = whole(made, instance)
         module = toolchain.compile(function)
         truth = reference(model, function, feeds)

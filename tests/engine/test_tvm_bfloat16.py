@@ -142,7 +142,7 @@ def chain(channels: int = 32, size: int = 12) -> Any:
 
 
 def instances() -> tuple[Any, Any]:
-    return registry.get("tvm").instances(Target.cpu(1), BFLOAT16)
+    return registry.get("tvm").instances(Target(), BFLOAT16)
 
 
 @pytest.mark.parametrize("channels, size", [(32, 12), (16, 80)])

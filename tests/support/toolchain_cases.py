@@ -148,7 +148,7 @@ def saved(module: Any) -> bytes:
 
 def default_instance(toolchain: Toolchain, threads: int = 1) -> ToolchainInstance:
     """Returns the first float32 instance for the processor."""
-    return toolchain.instances(Target.cpu(threads), "float32")[0]
+    return toolchain.instances(Target(threads=threads), "float32")[0]
 
 
 def imported(model: ModelProto) -> ImportedModel:

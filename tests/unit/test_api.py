@@ -16,6 +16,7 @@ import pytest
 
 import collage_engine
 from collage_engine import api
+from collage_engine.records.placement import noise_us
 from collage_engine.store.session_file import load_session as read_session
 from collage_engine.support.errors import ArtifactError, UsageError
 from tests.support.command import python
@@ -44,8 +45,8 @@ def test_an_explanation_names_the_chosen_candidate(session):
     assert answer.words and answer.chosen in {c.id for c in answer.candidates}
     exported = {part.candidate for part in session.runs[-1].placement.partitions}
     assert answer.chosen in exported, "what is explained is what the run exported"
-    noise_us = session.runs[-1].placement.noise_us
-    assert min(p.us for p in answer.prices.values() if p.us is not None) >= -noise_us
+    noise = noise_us(session.runs[-1].placement)
+    assert min(p.us for p in answer.prices.values() if p.us is not None) >= -noise
 
 
 def test_pins_are_replaced_and_checked(session):

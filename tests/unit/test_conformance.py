@@ -28,7 +28,7 @@ class Careless(ExampleToolchain):
         return ToolchainState(name="example", available=False)
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
-        return super().instances(Target.cpu(1), precision)
+        return super().instances(Target(), precision)
 
     def supports(self, graph: Any, index: Any, instance: ToolchainInstance) -> str | None:
         reason = super().supports(graph, index, instance)

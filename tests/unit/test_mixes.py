@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from collage_engine.records.candidate import Candidate
-from collage_engine.records.graph import OperatorNumber
 from collage_engine.trials.contender import Contender, ContenderResult
 from collage_engine.trials.mixes import (
     Cover,
@@ -19,7 +18,7 @@ from tests.support.graphs import chain, instance
 
 LENGTH = 5
 GRAPH = chain(*("anchor" for _ in range(LENGTH)))
-GROUPS: list[OperatorGroup] = [(OperatorNumber(number),) for number in range(LENGTH)]
+GROUPS: list[OperatorGroup] = [(number,) for number in range(LENGTH)]
 
 
 def candidate(name: str, group: OperatorGroup) -> Candidate:

@@ -15,7 +15,7 @@ class Model:
     """A model whose products' errors add as the root of the sum of squares, off by a factor."""
 
     def __init__(self, errors: dict[int, float], factor: float = 1.0) -> None:
-        self.errors = {OperatorNumber(number): error for number, error in errors.items()}
+        self.errors = {number: error for number, error in errors.items()}
         self.factor = factor
         self.evaluated: list[Products] = []
 
@@ -25,7 +25,7 @@ class Model:
 
 
 def even(values: dict[int, float]) -> dict[OperatorNumber, float]:
-    return {OperatorNumber(number): value for number, value in values.items()}
+    return {number: value for number, value in values.items()}
 
 
 def test_all_products_where_all_keep_the_bound() -> None:

@@ -115,7 +115,7 @@ def instances_are_distinct(subject: Subject) -> str:
     """``instances`` gives float32 configurations, the default first, with the run's threads."""
     toolchain, listed = subject.toolchain, ""
     cpu = subject.target.kind == "cpu"
-    for target in [Target.cpu(1), Target.cpu(2)] if cpu else [subject.target]:
+    for target in [Target(), Target(threads=2)] if cpu else [subject.target]:
         instances = checked_instances(toolchain.name, toolchain.instances(target, "float32"))
         demand(instances, f"it has no instance for {target.kind}")
         for instance in instances:
@@ -241,12 +241,12 @@ def _other(toolchain: Toolchain) -> ToolchainInstance:
     """Return an instance of another toolchain that takes every operator: one that lowers to TIR."""
     for each in registry.having(LowersToTir):  # type: ignore[type-abstract]
         if isinstance(each, Toolchain) and each.name != toolchain.name:
-            return each.instances(Target.cpu(1), "float32")[0]
+            return each.instances(Target(), "float32")[0]
     for name in registry.all_names():
         if name != toolchain.name and registry.probe(name).available:
             other = registry.get(name)
             if "cpu" in other.about.targets and other.about.whole_model:
-                return other.instances(Target.cpu(1), "float32")[0]
+                return other.instances(Target(), "float32")[0]
     raise NotApplicable("there is no other toolchain here")
 
 

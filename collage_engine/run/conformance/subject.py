@@ -80,7 +80,7 @@ class Subject:
     def target(self) -> Target:
         """Return the processor where it compiles for it, else an NVIDIA device."""
         if "cpu" in self.toolchain.about.targets:
-            return Target.cpu(1)
+            return Target()
         return Target.cuda(ARCHITECTURE)
 
     def instances(self, threads: int = 1) -> tuple[ToolchainInstance, ...]:
@@ -89,7 +89,7 @@ class Subject:
         Some libraries for devices compute float32 in no other way.
         """
         if self.target.kind == "cpu":
-            return self.toolchain.instances(Target.cpu(threads), FLOAT32)
+            return self.toolchain.instances(Target(threads=threads), FLOAT32)
         return self.toolchain.instances(self.target, TF32)[-1:]
 
     def needs_to_run(self) -> None:
