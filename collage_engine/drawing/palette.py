@@ -6,6 +6,7 @@ alone. Costs use a scale of ColorBrewer (Harrower and Brewer 2003).
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import cast
 
@@ -78,13 +79,9 @@ def _blend(stops: tuple[str, ...], share: float) -> str:
     share = min(1.0, max(0.0, share))
     position = share * (len(stops) - 1)
     low = min(int(position), len(stops) - 2)
-    part = position - low
-
-    def channel(at: int) -> int:
-        a, b = int(stops[low][at : at + 2], 16), int(stops[low + 1][at : at + 2], 16)
-        return round(a + (b - a) * part)
-
-    return f"#{channel(1):02x}{channel(3):02x}{channel(5):02x}"
+    one, other = (bytes.fromhex(stop[1:]) for stop in stops[low : low + 2])
+    pairs = zip(one, other, strict=True)
+    return "#" + bytes(round(a + (b - a) * (position - low)) for a, b in pairs).hex()
 
 
 _SEQUENTIAL = ("#f3f6fa", "#d3e1ef", "#a6c8e4", "#6ba7d6", "#3882bf", "#1b5b9b", "#08306b")
@@ -100,12 +97,9 @@ def sequential(share: float) -> str:
 
 def text_on(colour: str) -> str:
     """Return black or white, whichever stands out more on ``colour`` (WCAG relative luminance)."""
-
-    def linear(at: int) -> float:
-        share = int(colour[at : at + 2], 16) / 255
-        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
-
-    luminance = 0.2126 * linear(1) + 0.7152 * linear(3) + 0.0722 * linear(5)
+    shares = (channel / 255 for channel in bytes.fromhex(colour[1:]))
+    linear = (s / 12.92 if s <= 0.04045 else ((s + 0.055) / 1.055) ** 2.4 for s in shares)
+    luminance = sum(map(operator.mul, (0.2126, 0.7152, 0.0722), linear))
     return "#000000" if (luminance + 0.05) / 0.05 >= 1.05 / (luminance + 0.05) else "#ffffff"
 
 

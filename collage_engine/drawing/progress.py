@@ -29,7 +29,6 @@ class ProgressReport:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._live = console.is_terminal
         # Fixed widths, and a last column that is cut: nothing jumps while the texts change.
         rest = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._bars = Progress(
@@ -41,18 +40,18 @@ class ProgressReport:
             TextColumn("{task.fields[now]}", "dim", markup=False, table_column=rest),
             console=console,
             expand=True,
+            disable=not console.is_terminal,
         )
         self._tasks: dict[str, TaskID] = {}
         self.warned: set[str] = set()
         """The warnings that were shown: a summary of the run need not say them again."""
 
     def __enter__(self) -> Self:
-        if self._live:
-            self._bars.start()
+        self._bars.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._live:
+        if not self._bars.disable:  # rich before 14 ends with an empty line even then
             self._bars.stop()
 
     def __call__(self, document: str, event: ev.Event) -> None:
@@ -89,7 +88,7 @@ class ProgressReport:
 
     def _stage(self, event: ev.Stage) -> None:
         title, detail = STAGE_TITLES[event.stage], printable(event.detail)
-        if not self._live:
+        if self._bars.disable:
             if event.done:
                 said = f"{title} ({event.seconds:.1f} s)" + (f": {detail}" if detail else "")
                 self._console.print(said, markup=False, highlight=False)
@@ -102,7 +101,7 @@ class ProgressReport:
             self._bars.stop_task(task)
 
     def _progress(self, event: ev.Progress) -> None:
-        if not self._live or event.stage not in self._tasks:
+        if event.stage not in self._tasks:
             return
         rate = f"{event.rate:.1f}/s" if event.rate else ""
         left = "" if event.left_s is None else f"{duration_text(event.left_s)} left"

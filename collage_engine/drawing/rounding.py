@@ -50,7 +50,16 @@ def operator_roundings(
     products: Mapping[int, RoundedProduct] = {}
     if about is not None:
         products = {int(product.operator): product for product in about.products}
-    rounded = _rounded_by(placement, products, about.ranked_for if about is not None else "")
+    ranked_for = about.ranked_for if about is not None else ""
+    rounded: set[int] = set()
+    for part in placement.partitions:
+        if part.precision != FLOAT32:
+            left = places_of(part.config.get(FULL, ""))
+            for number, node in enumerate(sorted(part.nodes)):
+                # The toolchain that the ranks are for leaves products without one in float32.
+                gains = node not in products or products[node].rank is not None
+                if number not in left and (gains or part.toolchain != ranked_for):
+                    rounded.add(node)
     roundings = {}
     for number, call in enumerate(graph.calls):
         product = products.get(number)
@@ -60,21 +69,3 @@ def operator_roundings(
             state = "rounded" if number in rounded else "without gain" if without else "full"
         roundings[number] = OperatorRounding(state, None if product is None else product.error)
     return roundings
-
-
-def _rounded_by(
-    placement: Placement, products: Mapping[int, RoundedProduct], ranked_for: str
-) -> set[int]:
-    """Return the operators that partitions in reduced precision round.
-
-    The toolchain that the ranks are for leaves products without a rank in float32.
-    """
-    rounded: set[int] = set()
-    for part in placement.partitions:
-        if part.precision != FLOAT32:
-            left = places_of(part.config.get(FULL, ""))
-            for number, node in enumerate(sorted(part.nodes)):
-                gains = node not in products or products[node].rank is not None
-                if number not in left and (gains or part.toolchain != ranked_for):
-                    rounded.add(node)
-    return rounded

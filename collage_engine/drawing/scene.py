@@ -128,18 +128,14 @@ def bridge(shown: Scene, edge: int) -> tuple[float, float, float, float] | None:
     """
     if len(shown.layout.routes[edge]) != 2:
         return None
-    a, b = shown.display.edges[edge]
-    ax, ay, w, h = shown.rectangle(a)
-    bx, by, _, _ = shown.rectangle(b)
-    if not shown.upright:
-        low, high = max(ay, by), min(ay, by) + h
-        left, right = ax + w, bx
-        near = 0 < right - left < 2 * ALONG_GAP
-        return (left, low, right - left, high - low) if high - low > h * 0.4 and near else None
-    low, high = max(ax, bx), min(ax, bx) + w
-    top, bottom = ay + h, by
-    near = 0 < bottom - top < 2 * ALONG_GAP
-    return (low, top, high - low, bottom - top) if high - low > w * 0.4 and near else None
+    one, two = (shown.layout.places[box] for box in shown.display.edges[edge])
+    along, size = int(shown.upright), (BOX_WIDTH, BOX_HEIGHT)
+    low, wide = max(one[1 - along], two[1 - along]), size[1 - along]
+    wide -= abs(one[1 - along] - two[1 - along])
+    begin, gap = one[along] + size[along], two[along] - one[along] - size[along]
+    if wide <= size[1 - along] * 0.4 or not 0 < gap < 2 * ALONG_GAP:
+        return None
+    return (low, begin, wide, gap) if shown.upright else (begin, low, gap, wide)
 
 
 def arrow_head(route: Sequence[tuple[float, float]], size: float) -> list[tuple[float, float]]:

@@ -153,13 +153,11 @@ def changed_facts(
     """
     old = {(fact.group, fact.name): fact.value for fact in before}
     new = {(fact.group, fact.name): fact.value for fact in after}
-    order: dict[str, int] = {}
-    facts: dict[tuple[str, str], Fact] = {}
-    for fact in (*after, *before):
-        order.setdefault(fact.group, len(order))
-        facts.setdefault((fact.group, fact.name), fact)
-    keys = sorted(facts, key=lambda key: order[key[0]])
-    return [(facts[key], old.get(key), new.get(key)) for key in keys]
+    facts = [*after, *(fact for fact in before if (fact.group, fact.name) not in new)]
+    groups = list(dict.fromkeys(fact.group for fact in facts))
+    facts.sort(key=lambda fact: groups.index(fact.group))
+    keys = [(fact.group, fact.name) for fact in facts]
+    return [(fact, old.get(key), new.get(key)) for fact, key in zip(facts, keys, strict=True)]
 
 
 def _price(us: float) -> str:

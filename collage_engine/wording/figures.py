@@ -141,13 +141,6 @@ def latency_text(placement: Placement) -> str:
     return f"{time_text(latency_us(placement))} {kind}"
 
 
-def against_text(us: float | None, reference_us: float | None, name: str) -> str:
-    """Return ``−12.0 % against TVM only``; empty where one of the times is not known."""
-    if us is None or not reference_us:
-        return ""
-    return f"{gain_text(us, reference_us)} against {name}"
-
-
 def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | None:
     """Return the baseline of a run that a placement is judged by: the fastest single toolchain.
 
@@ -207,14 +200,12 @@ def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = 
     if parts > 1 and len({part.toolchain for part in placement.partitions}) == 1:
         runs_on += f" in {parts} partitions"  # to tell it from the toolchain alone
     texts = [f"{runs_on}, {took}"]
-    best = None if run is None else best_baseline(run, placement)
-    delta = difference(placement, run, best)
-    if run is not None and best is None and run.rivals:
-        delta = difference(placement, run, run.rivals[0])  # as a quick confirmation compares
-        if delta is not None and delta.in_common:
-            name = f"{_runs_on(run.rivals[0])} ({time_text(delta.other_us)})"
-            texts.append(speed_text(delta, name))
-    elif run is not None and best is not None and delta is not None:
+    if run is None:
+        return texts[0]
+    best = best_baseline(run, placement)
+    rival = next(iter(run.rivals), None)  # as a quick confirmation compares
+    delta = difference(placement, run, best or rival)
+    if delta is not None and best is not None:
         name = f"{baseline_title(best)} ({time_text(delta.other_us)})"
         if best.kind == "whole-model" and delta.is_decided:
             single = [base for base in run.baselines if base.kind == "whole-model"]
@@ -222,9 +213,9 @@ def answer_text(placement: Placement, run: Run | None, earlier: Sequence[Run] = 
             rank = "the next" if is_single and delta.us < delta.other_us else "the best alone"
             name = f"{toolchain_title(best.name)} ({time_text(delta.other_us)}), {rank}"
         texts.append(speed_text(delta, name))
-    if run is not None:
-        texts.append(untimed_text(run, earlier))
-    return " · ".join(filter(None, texts))
+    elif delta is not None and rival is not None and delta.in_common:
+        texts.append(speed_text(delta, f"{_runs_on(rival)} ({time_text(delta.other_us)})"))
+    return " · ".join(filter(None, [*texts, untimed_text(run, earlier)]))
 
 
 def _runs_on(placement: Placement) -> str:
@@ -386,8 +377,8 @@ def verdict_sentence(run: Run) -> str:
         title, best_us = baseline_title(best), time_text(best.measured_us)
         if best.name in run.tied:
             return f"Collage's placement takes {took}, within noise of {title} ({best_us})."
-        against = against_text(placement.measured_us, best.measured_us, title)
-        return f"Collage's placement takes {took}, {against} ({best_us})."
+        gain = gain_text(placement.measured_us, best.measured_us)
+        return f"Collage's placement takes {took}, {gain} against {title} ({best_us})."
     exported = f"{winner_title(run)} is exported: it takes {took}."
     return f"{exported} {why_not_found(run)}".strip()
 
@@ -406,11 +397,10 @@ def why_not_found(run: Run) -> str:
         who = f"The best placement of the search ({of})"
         return f"{who} was not measured end to end; it is {latency_text(best)}."
     who = f"The best mix that was timed ({of})"
-    us = time_text(best.measured_us)
+    us, won = time_text(best.measured_us), winner_title(run)
     if "collage" in run.tied:
-        return f"{who} takes {us}: a tie, and {winner_title(run)} is simpler."
-    against = against_text(best.measured_us, chosen.measured_us, winner_title(run))
-    return f"{who} takes {us}, {against}."
+        return f"{who} takes {us}: a tie, and {won} is simpler."
+    return f"{who} takes {us}, {gain_text(best.measured_us, chosen.measured_us)} against {won}."
 
 
 # -- what was measured -----------------------------------------------------------------
@@ -433,17 +423,18 @@ def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
         counts: Those of a run, or of a stage under way.
 
     Returns:
-        A name and a number each. Only ``measured`` and ``left unmeasured`` stand there with 0.
+        A name and a number each. Only ``measured`` and ``left unmeasured`` stand there with 0. All
+        but the invalid ones, which are among the first three, add up to the distinct ones.
     """
-    rows = [
-        (words.MEASURED, number_text(counts.measured)),
-        (words.AS_WHOLE_MODELS, number_text(counts.from_trials)),
-        (words.FROM_STORE, number_text(counts.from_store)),
-        (words.LEFT_UNMEASURED, number_text(counts.skipped)),
-        (words.INVALID, number_text(counts.invalid)),
-    ]
-    always = (words.MEASURED, words.LEFT_UNMEASURED)
-    return [(name, number) for name, number in rows if name in always or number != "0"]
+    rows = {
+        "measured": counts.measured,
+        "timed as whole models only": counts.from_trials,
+        "from the store": counts.from_store,
+        "left unmeasured": counts.skipped,
+        "invalid": counts.invalid,
+    }
+    always = ("measured", "left unmeasured")
+    return [(name, number_text(count)) for name, count in rows.items() if count or name in always]
 
 
 def costs_text(counts: CandidateCounts) -> str:

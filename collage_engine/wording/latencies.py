@@ -65,7 +65,8 @@ def latency_rows(run: Run) -> list[Row]:
     rows += [
         _row(
             base,
-            baseline_name(base),
+            # Its kind stands beside its name.
+            baseline_title(base).removeprefix("greedy " if base.kind == "greedy" else ""),
             KINDS[base.kind],
             reason=base.reason,
             chosen=base.name == run.winner,
@@ -88,12 +89,6 @@ def _row(timed: Placement | Baseline, name: str, kind: str, **more: Any) -> Row:
         estimated_us=timed.estimated_us,
         **more,
     )
-
-
-def baseline_name(base: Baseline) -> str:
-    """Return a baseline's name beside its kind: without the kind where that stands in the name."""
-    title = baseline_title(base)
-    return title.removeprefix("greedy ") if base.kind == "greedy" else title
 
 
 NUMBERS = (

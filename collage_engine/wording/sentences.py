@@ -26,16 +26,6 @@ NO_TURN = "the run ended before its turn came"
 """The reason of a contender that the run had no time for."""
 RUN_GOES_ON = "This is the best placement so far: the run goes on."
 
-MEASURED, AS_WHOLE_MODELS, FROM_STORE, LEFT_UNMEASURED, INVALID = (
-    "measured",
-    "timed as whole models only",
-    "from the store",
-    "left unmeasured",
-    "invalid",
-)
-"""What became of candidates; the first four add up to the distinct ones, and invalid ones are among
-the first three."""
-
 STAGE_TITLES = {
     "import": "Reading the model",
     "enumerate": "Finding candidates",
