@@ -129,35 +129,19 @@ def _activated(x: Pattern) -> Pattern:
     return x.optional(lambda y: op(ACTIVATIONS, y, name="activation"))
 
 
-def _anchored(anchor: Pattern) -> Pattern:
-    biased = anchor.optional(_bias)
+def _anchored(ops: str | tuple[str, ...]) -> Pattern:
+    """Return a pattern of products by constant weights, with what may follow."""
+    anchor = op(ops, dequantized("data"), _weights(), name="anchor", commutative=False)
     return _activated(
-        biased.optional(lambda x: op("add", x, dequantized("residual"), where=_not_broadcast))
+        anchor.optional(_bias).optional(
+            lambda x: op("add", x, dequantized("residual"), where=_not_broadcast)
+        )
     )
 
 
-def _conv() -> Pattern:
-    return _anchored(
-        op(CONVOLUTIONS, dequantized("data"), _weights(), name="anchor", commutative=False)
-    )
-
-
-def _dense() -> Pattern:
-    return _anchored(
-        op("matmul", dequantized("data"), _weights(), name="anchor", commutative=False)
-    )
-
-
-def _matmul() -> Pattern:
-    return _activated(
-        op("matmul", dequantized("data"), dequantized("right"), name="anchor", commutative=False)
-    )
-
-
-def _binary() -> Pattern:
-    return _activated(
-        op(BINARY, dequantized("left"), dequantized("right"), name="anchor", commutative=False)
-    )
+def _of_two(ops: str | tuple[str, ...], left: str, right: str) -> Pattern:
+    operands = dequantized(left), dequantized(right)
+    return _activated(op(ops, *operands, name="anchor", commutative=False))
 
 
 def _concat(parts: int) -> Pattern:
@@ -170,21 +154,20 @@ def quantized_patterns() -> list[tuple[Kind, Pattern]]:
     Fresh patterns each time: a pattern's parts are what a match binds.
     """
     table: list[tuple[Kind, Pattern]] = [
-        ("conv", _quantize(_conv())),
-        ("matmul", _quantize(_dense())),
-        ("matmul", _quantize(_matmul())),
-        ("binary", _quantize(_binary())),
-        ("pool", _quantize(op(POOLS, dequantized("data"), name="anchor"))),
-        ("pool", _quantize(op("mean", dequantized("data"), name="anchor"))),
+        ("conv", _quantize(_anchored(CONVOLUTIONS))),
+        ("matmul", _quantize(_anchored("matmul"))),
+        ("matmul", _quantize(_of_two("matmul", "data", "right"))),
+        ("binary", _quantize(_of_two(BINARY, "left", "right"))),
+        ("pool", _quantize(op((*POOLS, "mean"), dequantized("data"), name="anchor"))),
         ("view", _quantize(op(VIEWS, dequantized("data"), name="anchor"))),
         ("unary", _quantize(op(ACTIVATIONS, dequantized("data"), name="anchor"))),
     ]
     table += [("concat", _quantize(_concat(n))) for n in range(MOST_CONCATENATED, 1, -1)]
     table += [
         ("requantize", _quantize(dequantized("data"))),
-        ("conv", _conv()),
-        ("matmul", _dense()),
-        ("matmul", _matmul()),
+        ("conv", _anchored(CONVOLUTIONS)),
+        ("matmul", _anchored("matmul")),
+        ("matmul", _of_two("matmul", "data", "right")),
     ]
     return table
 

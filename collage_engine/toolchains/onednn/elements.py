@@ -9,7 +9,7 @@ from collage_engine.records.graph import Node
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.onednn.steps import OneDnnProgram
 
-FUNCTIONS: dict[str, tuple[str, float, float]] = {
+FUNCTIONS: dict[str, tuple[str, float | str, float | str]] = {
     "nn.relu": ("relu", 0.0, 0.0),
     "sigmoid": ("logistic", 0.0, 0.0),
     "tanh": ("tanh", 0.0, 0.0),
@@ -25,8 +25,11 @@ FUNCTIONS: dict[str, tuple[str, float, float]] = {
     "nn.gelu_tanh": ("gelu_tanh", 0.0, 0.0),
     "nn.silu": ("swish", 1.0, 0.0),
     "nn.relu6": ("clip", 0.0, 6.0),
+    "nn.leakyrelu": ("relu", "alpha", 0.0),
+    "nn.softplus": ("soft_relu", "beta", 0.0),
+    "clip": ("clip", "min", "max"),
 }
-"""oneDNN's function, alpha and beta for each Relax operator."""
+"""oneDNN's function, alpha and beta for each Relax operator; a text is the operator's attribute."""
 
 BINARY = {
     "add": "add",
@@ -41,13 +44,9 @@ BINARY = {
 
 def function(plan: OneDnnProgram, node: Node) -> int:
     """Lowers an operator of the table ``FUNCTIONS``."""
-    alg, alpha, beta = FUNCTIONS[node.op]
+    alg, *given = FUNCTIONS[node.op]
+    alpha, beta = (float(node.attributes[v] if isinstance(v, str) else v) for v in given)
     return plan.eltwise(plan.tensor(node.inputs[0]), alg, alpha, beta)
-
-
-def leaky_relu(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a ReLU with a slope for negative values."""
-    return plan.eltwise(plan.tensor(node.inputs[0]), "relu", float(node.attributes["alpha"]))
 
 
 def erf(plan: OneDnnProgram, node: Node) -> int:
@@ -60,18 +59,6 @@ def erf(plan: OneDnnProgram, node: Node) -> int:
     z = plan.eltwise(limited, "linear", 2.0**0.5, 1e-30)
     gate = plan.binary("div", plan.eltwise(z, "gelu_erf"), z)
     return plan.eltwise(gate, "linear", 2.0, -1.0)
-
-
-def softplus(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a softplus."""
-    beta = float(node.attributes.get("beta", 1.0))
-    return plan.eltwise(plan.tensor(node.inputs[0]), "soft_relu", beta)
-
-
-def clip(plan: OneDnnProgram, node: Node) -> int:
-    """Lowers a clip between two constants."""
-    low, high = float(node.attributes["min"]), float(node.attributes["max"])
-    return plan.eltwise(plan.tensor(node.inputs[0]), "clip", low, high)
 
 
 def power(plan: OneDnnProgram, node: Node) -> int:
@@ -215,9 +202,6 @@ def concat(plan: OneDnnProgram, node: Node) -> int:
 ELEMENTS = {
     **dict.fromkeys(FUNCTIONS, function),
     **dict.fromkeys(BINARY, arithmetic),
-    "nn.leakyrelu": leaky_relu,
-    "nn.softplus": softplus,
-    "clip": clip,
     "erf": erf,
     "power": power,
     **dict.fromkeys(("reshape", "expand_dims", "squeeze"), reshape),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import re
@@ -66,10 +67,8 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
         ToolchainError: The file is not here; the text names the wheel to install.
     """
     for package in packages:
-        try:
+        with contextlib.suppress(ToolchainError):
             return find_in_wheel(package, name, folder)
-        except ToolchainError:
-            continue
     for root in SYSTEM:
         for subfolder in ("include", "include/cccl", *LIBRARY_FOLDERS):
             if (root / subfolder / folder / name).exists():
@@ -80,10 +79,8 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
 def version_of(packages: tuple[str, ...], header: Path, prefix: str, last: str = "PATCH") -> str:
     """Return a library's version: its wheel's, else that of a header (``header_version``)."""
     for package in packages:
-        try:
+        with contextlib.suppress(ToolchainError):
             return wheel_version(package)
-        except ToolchainError:
-            continue
     return header_version(header, prefix, last)
 
 
@@ -102,10 +99,8 @@ def cuda_includes() -> tuple[Path, ...]:
         ("nvidia-cuda-crt", "host_defines.h", "crt"),
         ("nvidia-cuda-cccl", "target", "nv"),
     ):
-        try:
+        with contextlib.suppress(ToolchainError):  # a system has them beside the runtime's
             folders.append(find_file((package,), name, folder).parents[1])
-        except ToolchainError:
-            continue  # a system installation has them beside the runtime's
     return tuple(dict.fromkeys(folders))
 
 

@@ -123,7 +123,6 @@ class Compiler {
     step.takes = LayoutName(takes);
     step.gives = LayoutName(gives);
     step.fused = fused;
-    step.dims = gives.get_dims();
     program_.Append(std::move(step), pd, std::move(bindings));
   }
 

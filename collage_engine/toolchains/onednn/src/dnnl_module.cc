@@ -45,9 +45,6 @@ class DnnlModule : public PlanModule {
       o.Set(ffi::String("gives"), ffi::String(step.gives));
       o.Set(ffi::String("fused"), ffi::String(step.fused));
       o.Set(ffi::String("threads"), static_cast<int64_t>(step.threads));
-      json::Array dims;
-      for (int64_t d : step.dims) dims.push_back(d);
-      o.Set(ffi::String("dims"), dims);
       steps.push_back(o);
     }
     out->Set(ffi::String("steps"), steps);

@@ -34,7 +34,6 @@ struct Step {
   dnnl::primitive primitive;
   std::vector<dnnl_exec_arg_t> arguments;
   std::string what, implementation, takes, gives, fused;
-  Dims dims;
   int threads = 1;
   int source = -1;             // the step of the plan that it belongs to; -1: none
   std::vector<double> us;      // of each call, where they are timed
