@@ -6,9 +6,8 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from collage_engine.lowering.reference import original_outputs, run_by_either
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.model.importer import ImportedModel
+from collage_engine.model.observed_types import with_outputs
 from collage_engine.model.random_inputs import RANGES, edges
 from collage_engine.model.values import numpy_type
 from collage_engine.model.whole_numbers import is_whole
@@ -34,9 +34,6 @@ from collage_engine.records.graph import members
 from collage_engine.records.precision import TOLERANCES, RunTolerance
 from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ModelError, UsageError, displayable, short_reason
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 _LOG = logging.getLogger(__name__)
 
@@ -154,7 +151,7 @@ def _sample(model: ImportedModel, inputs: Mapping[str, np.ndarray]) -> ModelSamp
         names = sorted({name for each in deciding.values() for name in each})
         try:
             outputs = dict(
-                zip(names, run_by_either(_giving(model.onnx, names), inputs), strict=True)
+                zip(names, run_by_either(with_outputs(model.onnx, names), inputs), strict=True)
             )
         except Exception as error:  # each evaluator of ONNX has error classes of its own
             _LOG.warning(
@@ -193,16 +190,6 @@ def _deciding_floats(model: ImportedModel) -> dict[str, set[str]]:
             waiting.extend(read - seen)
             seen |= read
     return floats
-
-
-def _giving(model: ModelProto, names: Sequence[str]) -> ModelProto:
-    """Return a copy of a model that gives these values instead of its outputs."""
-    from onnx import ValueInfoProto
-
-    copied = deepcopy(model)
-    del copied.graph.output[:]
-    copied.graph.output.extend(ValueInfoProto(name=name) for name in names)
-    return copied
 
 
 def _given(model: ImportedModel, settings: RunSettings) -> list[tuple[Arrays, Arrays]]:

@@ -159,51 +159,39 @@ def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
 
 
 class Constants:
-    """Named constants; a weight's bytes are copied only when somebody looks at its values."""
+    """Named constants; a weight's bytes are looked at only when somebody reads its values."""
 
     def __init__(self, tensors: Iterable[TensorProto]) -> None:
         self._tensors = {t.name: t for t in tensors}
-        self._arrays: dict[str, np.ndarray] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors or name in self._arrays
+        return name in self._tensors
 
     def __getitem__(self, name: str) -> np.ndarray:
-        if name not in self._arrays:
-            self._arrays[name] = tensor_array(self._tensors[name], f"The tensor '{name}'")
-        return self._arrays[name]
+        return tensor_array(self._tensors[name], f"The tensor '{name}'")
 
     def __setitem__(self, name: str, values: np.ndarray) -> None:
-        self._tensors.pop(name, None)
-        self._arrays[name] = values
+        self._tensors[name] = numpy_helper.from_array(np.asarray(values, order="C"), name)
 
     def shape(self, name: str) -> tuple[int, ...]:
         """Return the shape of a constant; its values are not read."""
-        tensor = self._tensors.get(name)
-        return tuple(tensor.dims) if tensor is not None else self._arrays[name].shape
+        return tuple(self._tensors[name].dims)
 
     def names(self) -> list[str]:
         """Return the names of all constants, those of the file first."""
-        return list(dict.fromkeys([*self._tensors, *self._arrays]))
+        return list(self._tensors)
 
     def keep_only(self, names: set[str]) -> None:
         """Drop every constant whose name is not among these."""
         self._tensors = {k: v for k, v in self._tensors.items() if k in names}
-        self._arrays = {k: v for k, v in self._arrays.items() if k in names}
 
     def element_type(self, name: str) -> int:
         """Return the ONNX element type of a constant; its values are not read."""
-        tensor = self._tensors.get(name)
-        if tensor is not None:
-            return tensor.data_type
-        return helper.np_dtype_to_tensor_dtype(self._arrays[name].dtype)
+        return self._tensors[name].data_type
 
     def to_proto(self, name: str) -> TensorProto:
-        """Return a constant as an ONNX tensor; one of the file is not copied."""
-        tensor = self._tensors.get(name)
-        if tensor is not None:
-            return tensor
-        return numpy_helper.from_array(np.asarray(self._arrays[name], order="C"), name)
+        """Return a constant as an ONNX tensor, which is not copied."""
+        return self._tensors[name]
 
 
 class Draft:

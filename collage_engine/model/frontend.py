@@ -19,6 +19,7 @@ from tvm.ir import Call, GenericConst
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from collage_engine.model.converters import CONVERTERS, USABLE_OUTPUTS, OnnxNode, shape_of
+from collage_engine.model.dimensions import open_inputs
 from collage_engine.model.draft import node_name
 from collage_engine.model.enclosures import AT_BORDER
 from collage_engine.model.onnx_external import is_mapped
@@ -301,11 +302,10 @@ class Frontend(onnx_frontend.ONNXGraphImporter):  # type: ignore[misc]  # TVM ha
 
 def _text_inputs(model: onnx.ModelProto) -> set[str]:
     """Return the names of the model's inputs that hold texts."""
-    weights = {tensor.name for tensor in model.graph.initializer}
     return {
-        value.name
-        for value in model.graph.input
-        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING and value.name not in weights
+        name
+        for name, value in open_inputs(model).items()
+        if value.type.tensor_type.elem_type == onnx.TensorProto.STRING
     }
 
 

@@ -7,14 +7,14 @@ a runtime that meets another one later says so, because the border of a partitio
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from onnx import ModelProto, NodeProto, ValueInfoProto, helper
 
-from collage_engine.model.onnx_outer_values import outer_values
-from collage_engine.model.onnx_types import dtype_name, element_type
+from collage_engine.model.dimensions import open_inputs
+from collage_engine.model.onnx_types import OnnxIndex, dtype_name, element_type
 from collage_engine.model.values import TEXT_TYPE, for_onnx, from_onnx, numpy_type
 
 Evaluate = Callable[[ModelProto, Mapping[str, np.ndarray]], list[np.ndarray]]
@@ -65,7 +65,7 @@ def observed_types(
     endless = next((n for n in model.graph.node if _has_no_limit(n)), None)
     if endless is not None:
         return {}, f"how often the loop '{endless.name}' turns depends on the data"
-    probe = _with_outputs(model, unknown)
+    probe = with_outputs(model, unknown)
     seen: dict[str, set[tuple[int, tuple[int, ...]]]] = {name: set() for name in unknown}
     failure, runs = "", 0
     for sample in SAMPLES:
@@ -100,44 +100,31 @@ def may_never_end(node: NodeProto) -> bool:
     return len(body.input) > 1 and goes_on == body.input[1].name
 
 
-def _with_outputs(model: ModelProto, names: list[str]) -> ModelProto:
-    """Return what makes some values of the model, with these as its outputs."""
-    producer = {o: n for n in model.graph.node for o in n.output}
-    read: set[str] = set()
-    stack = list(names)
-    while stack:
-        name = stack.pop()
-        if name in read:
-            continue
-        read.add(name)
-        node = producer.get(name)
-        if node is not None:
-            stack += [*node.input, *outer_values(node)]
-    kept = [n for n in model.graph.node if any(o in read for o in n.output)]
+def with_outputs(model: ModelProto, names: Sequence[str]) -> ModelProto:
+    """Return what makes some values of a model, with these as its outputs."""
+    inputs, index = open_inputs(model), OnnxIndex(model)
+    nodes, weights = index.walk(inputs, names)
     graph = helper.make_graph(
-        kept,
+        nodes,
         "observed",
-        [i for i in model.graph.input if i.name in read],
+        list(inputs.values()),
         [ValueInfoProto(name=name) for name in names],
-        [t for t in model.graph.initializer if t.name in read],
+        [index.initializer[name] for name in weights],
     )
     return helper.make_model(graph, opset_imports=model.opset_import, ir_version=model.ir_version)
 
 
 def sample_inputs(model: ModelProto, sample: str) -> dict[str, np.ndarray]:
     """Return values for all inputs of the model; the same in every process."""
-    weights = {t.name for t in model.graph.initializer}
     random = np.random.default_rng(0)
     made: dict[str, Any] = {}
-    for value in model.graph.input:
-        if value.name in weights:
-            continue
+    for name, value in open_inputs(model).items():
         tensor = value.type.tensor_type
         shape = tuple(d.dim_value for d in tensor.shape.dim)
         dtype = numpy_type(dtype_name(tensor.elem_type))
         if sample == "normal" and np.issubdtype(dtype, np.floating):
-            made[value.name] = random.standard_normal(shape).astype(dtype)
+            made[name] = random.standard_normal(shape).astype(dtype)
         else:
             number = {"zeros": 0, "twos": 2}.get(sample, 1)
-            made[value.name] = np.full(shape, number).astype(dtype)
+            made[name] = np.full(shape, number).astype(dtype)
     return made

@@ -23,44 +23,31 @@ Values = list[Any]
 """The values of a node's inputs; None for an input that is absent."""
 
 
-class NotFoldable(Exception):
-    """The node has constant inputs but cannot be evaluated; it stays in the graph."""
-
-
-def evaluate(op: Op, values: Values, opset: int) -> Values:
+def _evaluated(op: Op, values: Values, opset: int) -> Values | None:
     """Return the outputs of a node for these inputs (None for an absent one).
 
-    Raises ``NotFoldable`` when the reference evaluator cannot do it.
+    None where the reference evaluator cannot do it, or makes what is no tensor.
     """
-    if op.type == "Identity" and not op.domain:
-        return values  # weights of any size, which the evaluator would copy
-    try:
-        return _reference(op, values, opset)
-    except NotFoldable:
-        raise
-    except Exception as error:  # the evaluator raises whatever numpy or its author chose
-        raise NotFoldable(f"{op.type}: {error}") from error
-
-
-def _reference(op: Op, values: Values, opset: int) -> Values:
     from onnx.reference import ReferenceEvaluator
 
+    if op.type == "Identity" and not op.domain:
+        return values  # weights of any size, which the evaluator would copy
     if op.domain:
-        raise NotFoldable(f"{op.domain}.{op.type}")
-    inputs = [(n, v) for n, v in zip(op.inputs, values, strict=True) if n]
+        return None
+    feeds = {n: v for n, v in zip(op.inputs, values, strict=True) if n}
     graph = helper.make_graph(
         [op.to_proto()],
         "one",
-        [
-            helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(v.dtype), v.shape)
-            for n, v in dict(inputs).items()
-        ],
+        list(map(helper.make_empty_tensor_value_info, feeds)),
         [helper.make_empty_tensor_value_info(o) for o in op.outputs if o],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    outputs = list(ReferenceEvaluator(model).run(None, dict(inputs)))
+    try:
+        outputs = list(ReferenceEvaluator(model).run(None, feeds))
+    except Exception:  # the evaluator raises whatever numpy or its author chose
+        return None
     if not all(isinstance(output, (np.ndarray, np.generic)) for output in outputs):
-        raise NotFoldable(f"{op.type} makes a sequence or an optional value")
+        return None
     results = iter(outputs)
     # An absent optional output keeps its place.
     return [np.asarray(next(results)) if o else np.empty(0) for o in op.outputs]
@@ -152,6 +139,7 @@ def fold(draft: Draft) -> None:
 
 def _fold(draft: Draft, op: Op) -> bool:
     constants = draft.constants
+    results: Values | None
     if not op.domain and op.type in ("Shape", "Size"):
         shape = draft.shape(op.inputs[0])
         if shape is None:
@@ -166,9 +154,8 @@ def _fold(draft: Draft, op: Op) -> bool:
             return False
         if _grows(draft, op):
             return False
-        try:
-            results = evaluate(op, [constants[v] if v else None for v in op.inputs], draft.opset)
-        except NotFoldable:
+        results = _evaluated(op, [constants[v] if v else None for v in op.inputs], draft.opset)
+        if results is None:
             return False  # It stays, as an operator on constants.
     outputs = draft.output_names
     if any(o in outputs for o in op.outputs):

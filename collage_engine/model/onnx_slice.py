@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from onnx import ModelProto, NodeProto
+from onnx import ModelProto
 
 from collage_engine.model.onnx_outer_values import outer_values, with_outer_values
-from collage_engine.model.onnx_types import OnnxIndex, value_info
+from collage_engine.model.onnx_types import value_info
 from collage_engine.support.errors import ModelError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def slice_model(model: ImportedModel, inputs: Sequence[int], outputs: Sequence[i
     values = model.graph.values
     names = {_border_name(model, i): f"v{i}" for i in inputs}
     output_names = {_border_name(model, i): f"v{i}" for i in outputs}
-    kept, weights = _walk(index, set(names), list(output_names))
+    kept, weights = index.walk(set(names), list(output_names))
     rename = names | output_names
     result = ModelProto()
     result.ir_version = model.onnx.ir_version
@@ -63,7 +63,7 @@ def read_values(
         ModelError: The outputs need something else, too, or are inside an ONNX node.
     """
     given = {_border_name(model, i): i for i in known}
-    kept, _ = _walk(model.onnx_index, set(given), [_border_name(model, i) for i in outputs])
+    kept, _ = model.onnx_index.walk(set(given), [_border_name(model, i) for i in outputs])
     read = {value for node in kept for value in (*node.input, *outer_values(node))}
     return tuple(sorted(index for name, index in given.items() if name in read))
 
@@ -82,28 +82,3 @@ def _renamed(value: str, rename: dict[str, str]) -> str:
     if value in rename:
         return rename[value]
     return f"_{value}" if _RESERVED.fullmatch(value) else value
-
-
-def _walk(index: OnnxIndex, stop: set[str], values: list[str]) -> tuple[list[NodeProto], list[str]]:
-    """Return the nodes (in model order) and weights that make the values.
-
-    The walk ends at the values in ``stop``.
-    """
-    nodes: dict[int, NodeProto] = {}
-    weights: dict[str, None] = {}
-    stack = [v for v in values if v not in stop]
-    while stack:
-        value = stack.pop()
-        if not value or value in stop:
-            continue
-        if value in index.initializer:
-            weights[value] = None
-            continue
-        node = index.producer.get(value)
-        if node is None:
-            raise ModelError(f"the sub-graph also needs '{value}', which is not among its inputs")
-        position = index.place[id(node)]
-        if position not in nodes:
-            nodes[position] = node
-            stack += [*node.input, *outer_values(node)]
-    return [nodes[p] for p in sorted(nodes)], list(weights)

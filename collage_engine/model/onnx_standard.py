@@ -29,6 +29,7 @@ from onnx import (
 )
 
 from collage_engine.machine.device import memory_bytes
+from collage_engine.model.dimensions import open_inputs
 from collage_engine.model.draft import Draft
 from collage_engine.model.onnx_expand import SOFTMAX_OF_ONE_AXIS
 from collage_engine.model.onnx_external import LEAST_BYTES, is_mapped
@@ -181,10 +182,8 @@ def _skeleton(model: ModelProto) -> ModelProto:
     copy.functions.extend(model.functions)
     graph = copy.graph
     graph.name = model.graph.name or "model"
-    weights = {tensor.name for tensor in model.graph.initializer}
-    for value in model.graph.input:
-        if value.name not in weights:
-            _declare(graph, value.name)
+    for name in open_inputs(model):
+        _declare(graph, name)
     for tensor in model.graph.initializer:
         if is_mapped(tensor) or tensor.ByteSize() > LEAST_BYTES:
             _declare(graph, tensor.name)

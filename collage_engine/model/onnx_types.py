@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 
+from collage_engine.model.onnx_outer_values import outer_values
 from collage_engine.records.graph import OPEN_SIZE, TensorType
+from collage_engine.support.errors import ModelError
 
 _ELEMENT_NAMES = {
     "float32": "FLOAT",
@@ -43,7 +47,34 @@ class OnnxIndex:
     """Producers and weights of a model by name."""
 
     def __init__(self, model: ModelProto) -> None:
-        self.producer: dict[str, NodeProto] = {o: n for n in model.graph.node for o in n.output}
-        self.place = {id(n): i for i, n in enumerate(model.graph.node)}
+        self.nodes = list(model.graph.node)
+        self.producer = {o: place for place, node in enumerate(self.nodes) for o in node.output}
         self.initializer: dict[str, TensorProto] = {t.name: t for t in model.graph.initializer}
-        self._nodes = list(model.graph.node)  # keeps the ids above alive
+
+    def walk(
+        self, stop: Collection[str], values: Iterable[str]
+    ) -> tuple[list[NodeProto], list[str]]:
+        """Return the nodes (in model order) and weights that make the values.
+
+        The walk ends at the values in ``stop``.
+        """
+        made: set[int] = set()
+        weights: dict[str, None] = {}
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            if not value or value in stop:
+                continue
+            if value in self.initializer:
+                weights[value] = None
+                continue
+            place = self.producer.get(value)
+            if place is None:
+                raise ModelError(
+                    f"the sub-graph also needs '{value}', which is not among its inputs"
+                )
+            if place not in made:
+                made.add(place)
+                node = self.nodes[place]
+                stack += [*node.input, *outer_values(node)]
+        return [self.nodes[place] for place in sorted(made)], list(weights)

@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from collage_engine.model.dimensions import drop_values
+from collage_engine.model.dimensions import drop_values, open_inputs
 from collage_engine.model.onnx_expand import loses_logarithm
 from collage_engine.model.onnx_file import read_model
 from collage_engine.model.onnx_types import value_info
@@ -66,8 +66,7 @@ def original_model(
         if maker is not None and loses_logarithm(node, maker):
             return None
     drop_values(own, model.record.shapes)
-    weights = {tensor.name for tensor in own.graph.initializer}
-    given = [value for value in own.graph.input if value.name not in weights]
+    given = list(open_inputs(own).values())
     taken = _in_order(given, graph.record.inputs, inputs, model.inputs)
     made = _in_order(own.graph.output, graph.record.outputs, outputs, model.outputs)
     if taken is None or made is None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
+from collage_engine.model.dimensions import open_inputs
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_file import read_without_weights
 
@@ -64,6 +65,7 @@ class _Rows:
 
     def __init__(self, model: ModelProto, dim: str) -> None:
         self._graph, self._dim = model.graph, dim
+        self._given = list(open_inputs(model))
         values = (*self._graph.input, *self._graph.value_info, *self._graph.output)
         self._shapes = {value.name: _shape_of(value) for value in values}
         self._elements = {value.name: value.type.tensor_type.elem_type for value in values}
@@ -74,11 +76,9 @@ class _Rows:
 
     def are_apart(self) -> bool:
         """Tell whether all inputs and outputs are batches whose rows are not mixed."""
-        weights = {tensor.name for tensor in self._graph.initializer}
-        given = [value.name for value in self._graph.input if value.name not in weights]
-        self._batches.update(given)
+        self._batches.update(self._given)
         return (
-            all(map(self._is_batch, given))
+            all(map(self._is_batch, self._given))
             and all(map(self._keeps_apart, self._graph.node))
             and self._batches.issuperset(value.name for value in self._graph.output)
         )
