@@ -34,7 +34,9 @@ NEEDS: dict[str, Callable[[Document], bool]] = {
     "idle selection": lambda document: NEEDS["idle"](document) and NEEDS["selection"](document),
     "running": lambda document: document.running and not document.execution.cancelling,
     "stoppable": lambda document: (
-        document.execution.provisional is not None and not document.execution.stopping
+        document.running
+        and document.runs.provisional is not None
+        and not document.execution.stopping
     ),
     "pins": lambda document: bool(document.pins.current),
     "run": lambda document: bool(document.runs.visible),
@@ -301,7 +303,7 @@ def horizontal(window: Window) -> None:
 @view.on_page("Panels", "F9", needs="document")
 def panels(page: DocumentWindow) -> None:
     """Hide what stands beside the graph, or show it again."""
-    page.toggle_panels()
+    page.tabs.setVisible(not page.tabs.isVisible())
 
 
 @view.on_page("Two placements side by side", "Ctrl+Alt+2", checkable=True)
@@ -319,7 +321,7 @@ def outline(page: DocumentWindow) -> None:
 @view.on_page("Timeline", "T", checkable=True)
 def timeline(page: DocumentWindow) -> None:
     """What each partition and layer takes, over time, below the graph."""
-    page.toggle_timeline()
+    page.panels.timeline.setVisible(not page.panels.timeline.isVisible())
 
 
 @view.on_page("Log", "Ctrl+Shift+L", needs="document")

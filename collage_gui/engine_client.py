@@ -118,8 +118,8 @@ OnError = Callable[[str], None]
 @dataclass
 class _Pending:
     request: protocol.Request[Any]
-    on_result: OnResult | None
-    on_error: OnError | None
+    on_result: OnResult
+    on_error: OnError
     sent: float = field(default_factory=time.monotonic)
 
 
@@ -206,18 +206,17 @@ class EngineClient(QObject):
     def request(
         self,
         request: protocol.Request[Any],
-        on_result: OnResult | None = None,
-        on_error: OnError | None = None,
+        on_result: OnResult,
+        on_error: OnError,
     ) -> None:
         """Send a request; one of the two functions is called later, with the result or a sentence.
 
         The engine answers those made before it has said hello after its hello.
         """
         if self.state == "stopped":
-            if on_error is not None:
-                # It is called later, as with every answer: no call is answered within itself.
-                reason = "the engine is not running: restart it"
-                QTimer.singleShot(0, self, lambda: on_error(reason))
+            # It is called later, as with every answer: no call is answered within itself.
+            reason = "the engine is not running: restart it"
+            QTimer.singleShot(0, self, lambda: on_error(reason))
             return
         number, self._next = self._next, self._next + 1
         self._pending[number] = _Pending(request, on_result, on_error)
@@ -261,20 +260,18 @@ class EngineClient(QObject):
         if waiting is None:
             return
         if message.error is not None:
-            if waiting.on_error is not None:
-                waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
+            waiting.on_error(str(message.error.get("message", "the engine gave no reason")))
             return
         try:
             result = decode(message.result or b"null", answer_type(type(waiting.request)))
         except msgspec.MsgspecError as error:
             if isinstance(waiting.request, protocol.Hello):
                 self._end(f"the engine speaks another protocol ({error})")
-            elif waiting.on_error is not None:
+            else:
                 method = waiting.request.method
                 waiting.on_error(f"the engine's answer to {method} is malformed: {error}")
             return
-        if waiting.on_result is not None:
-            waiting.on_result(result)
+        waiting.on_result(result)
 
     def _notification(self, raw: msgspec.Raw) -> None:
         try:
@@ -321,7 +318,7 @@ class EngineClient(QObject):
         elif self._pending:
             oldest = min(w.sent for w in self._pending.values())
             if now - max(oldest, self._heard) > SILENCE_S:
-                self.request(protocol.Hello(client="ping"))
+                self.request(protocol.Hello(client="ping"), lambda _: None, lambda _: None)
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:
@@ -348,7 +345,7 @@ class EngineClient(QObject):
     def _fail_all(self, reason: str) -> None:
         pending, self._pending = self._pending, {}
         for waiting in pending.values():
-            if waiting.on_error is not None and not isinstance(waiting.request, protocol.Hello):
+            if not isinstance(waiting.request, protocol.Hello):
                 waiting.on_error(reason)
 
 

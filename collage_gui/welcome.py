@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from PySide6.QtCore import Qt, Signal
+from PySide6.QtCore import Qt
 from PySide6.QtGui import QIcon
 from PySide6.QtWidgets import (
     QFrame,
@@ -24,11 +24,13 @@ from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.files import resource
 from collage_engine.wording.amounts import elide
 from collage_engine.wording.titles import toolchain_title
+from collage_gui.main_window.documents import Documents
 from collage_gui.preferences import Preferences
 from collage_gui.recovery import name_of
 from collage_gui.theme import LINE_LETTERS, UNIT
 from collage_gui.widgets import lay_out, named, plain_tip, push_button, text_label
 
+OnCopy = Callable[[Path], object]
 STARTING = (
     "Looking for toolchains… At the first start their adapters are compiled once, which takes "
     "half a minute to two minutes. A model can be opened meanwhile."
@@ -46,15 +48,20 @@ STEPS = (
 class WelcomePage(QWidget):
     """The page that is shown while no document is open."""
 
-    open_wanted = Signal()
-    sample_wanted = Signal()
-    file_wanted = Signal(str)
-    recover_wanted = Signal(object)
-    discard_wanted = Signal(object)
+    def __init__(
+        self, preferences: Preferences, documents: Documents, recover: OnCopy, discard: OnCopy
+    ) -> None:
+        """Make the page.
 
-    def __init__(self, preferences: Preferences) -> None:
+        Args:
+            preferences: Know the recent files.
+            documents: Open files.
+            recover: Restores what a crash left behind.
+            discard: Removes it.
+        """
         super().__init__()
-        self.preferences = preferences
+        self.preferences, self._documents = preferences, documents
+        self._recover, self._discard = recover, discard
         self.setObjectName("welcomePage")
         line = "Which toolchain should run which part of a model, so that the whole is fastest?"
         titles = (text_label("Collage Explorer", "title"), text_label(line, "quiet"))
@@ -64,9 +71,9 @@ class WelcomePage(QWidget):
         emblem.setPixmap(icon.pixmap(8 * UNIT, 8 * UNIT))
         mark = (emblem, 0, Qt.AlignmentFlag.AlignTop)
         head = lay_out(QHBoxLayout(), mark, (texts, 1), gap=2)
-        self.sample = push_button("Open the sample model", "openSample", self.sample_wanted)
+        self.sample = push_button("Open the sample model", "openSample", documents.open_sample)
         self.sample.setProperty("primary", True)
-        self.open = push_button("Open a model or session…", "openFile", self.open_wanted)
+        self.open = push_button("Open a model or session…", "openFile", documents.open_dialog)
         self.open.setStyleSheet("padding: 7px 18px;")
         buttons = lay_out(QHBoxLayout(), self.sample, self.open, None, gap=1)
         drop = "or drop an .onnx or .collage file anywhere in this window"
@@ -119,7 +126,7 @@ class WelcomePage(QWidget):
             )
             button.setProperty("flat", True)
             button.setToolTip(plain_tip(path))
-            button.clicked.connect(lambda _=False, p=path: self.file_wanted.emit(p))
+            button.clicked.connect(lambda _=False, p=path: self._documents.open_path(p))
             self.recent.addWidget(button)
 
     def show_lost(self, copies: Iterable[Path]) -> None:
@@ -129,12 +136,8 @@ class WelcomePage(QWidget):
             card = QFrame()
             card.setProperty("banner", "warning")
             text = f"{name_of(copy)} was open when the explorer ended unexpectedly."
-            restore = push_button(
-                "Restore", "restore", lambda _=False, c=copy: self.recover_wanted.emit(c)
-            )
-            drop = push_button(
-                "Discard", "discard", lambda _=False, c=copy: self.discard_wanted.emit(c)
-            )
+            restore = push_button("Restore", "restore", lambda _=False, c=copy: self._recover(c))
+            drop = push_button("Discard", "discard", lambda _=False, c=copy: self._discard(c))
             lay_out(QHBoxLayout(card), (text_label(text), 1), restore, drop)
             self.lost.addWidget(card)
 

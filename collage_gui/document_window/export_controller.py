@@ -202,16 +202,19 @@ VIEWABLE = (".html", ".png", ".svg")
 """Ends of the names of files that a browser or a viewer shows."""
 
 
+@dataclass(eq=False)
 class DocumentFiles:
     """File dialogs that begin beside the document's own file."""
 
-    def __init__(self, document: Document, messages: Messages, parent: QWidget) -> None:
-        self._document, self._messages, self._parent = document, messages, parent
+    document: Document
+    messages: Messages
+    parent: QWidget
+    """The parent of dialogs."""
 
     @property
     def stem(self) -> str:
         """Returns the name of the document's file without its suffix."""
-        return os.path.splitext(os.path.basename(self._document.path or "graph"))[0]
+        return os.path.splitext(os.path.basename(self.document.path or "graph"))[0]
 
     @property
     def folder(self) -> str:
@@ -219,7 +222,7 @@ class DocumentFiles:
 
         The sample model lies in the installed package, where nothing of the user's belongs.
         """
-        folder = os.path.dirname(self._document.session_path or self._document.path)
+        folder = os.path.dirname(self.document.session_path or self.document.path)
         packaged = os.path.dirname(str(resource("models")))
         return os.path.expanduser("~") if folder.startswith(packaged) else folder
 
@@ -235,7 +238,7 @@ class DocumentFiles:
             A path, or an empty string when the user cancels.
         """
         path, _ = QFileDialog.getSaveFileName(
-            self._parent, title, os.path.join(self.folder, name), kind
+            self.parent, title, os.path.join(self.folder, name), kind
         )
         return path
 
@@ -250,7 +253,7 @@ class DocumentFiles:
             A path, or an empty string when the user cancels.
         """
         name = os.path.join(self.folder, f"{self.stem}-{what}")
-        return QFileDialog.getSaveFileName(self._parent, title, new_name(name), "Folder (*)")[0]
+        return QFileDialog.getSaveFileName(self.parent, title, new_name(name), "Folder (*)")[0]
 
     def write(self, write: Callable[[], object], path: str) -> None:
         """Call ``write``, and say in the banner what it wrote or why it could not."""
@@ -258,12 +261,12 @@ class DocumentFiles:
             write()
         except (OSError, MemoryError) as error:
             name = os.path.basename(path)
-            self._messages.show_message(f"{name} could not be written: {error!s}", "error")
+            self.messages.show_message(f"{name} could not be written: {error!s}", "error")
             return
         shows = os.path.isfile(path) and path.endswith(VIEWABLE)
         shown = path if shows or os.path.isdir(path) else os.path.dirname(path)
         label = "Open" if shows else "Open folder"
-        self._messages.show_message(
+        self.messages.show_message(
             f"Written: {path}", "info", label, lambda: open_with_the_system(shown)
         )
 

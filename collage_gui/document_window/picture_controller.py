@@ -71,21 +71,10 @@ def innermost_open_group(
         operator: An operator number.
         groups: Every group by its id.
     """
-    around = [
-        group
-        for group in groups.values()
-        if operator in group.members and group.id not in collapsed and group.kind != "partition"
-    ]
-    hidden = max(
-        (
-            len(groups[g].members)
-            for g in collapsed
-            if g in groups and operator in groups[g].members
-        ),
-        default=0,
-    )
+    around = [group for group in groups.values() if operator in group.members]
+    hidden = max((len(group.members) for group in around if group.id in collapsed), default=0)
     return min(
-        (group for group in around if len(group.members) > hidden),
+        (g for g in around if g.kind != "partition" and len(g.members) > hidden),
         key=lambda group: len(group.members),
         default=None,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
@@ -27,7 +28,30 @@ from collage_gui.theme import COLUMN_LETTERS
 from collage_gui.widgets import plain_tip
 
 
-class PinMenu(QMenu):
+class ToolchainMenu(QMenu):
+    """Lists the toolchains that can be chosen."""
+
+    def __init__(
+        self, title: str, toolchains: Sequence[str], pin: Callable[[str], None], parent: QWidget
+    ) -> None:
+        """Make the menu.
+
+        Args:
+            title: Its title.
+            toolchains: Names of the toolchains that can be chosen.
+            pin: Called with the toolchain that is chosen.
+            parent: The widget that owns the menu.
+        """
+        super().__init__(title, parent)
+        self.by_name: dict[str, QAction] = {}
+        for name in toolchains:
+            self.by_name[name] = self.addAction(toolchain_icon(name), toolchain_title(name))
+            self.by_name[name].triggered.connect(lambda _=False, name=name: pin(name))
+        if not toolchains:
+            self.addAction("The engine has not named its toolchains yet.").setEnabled(False)
+
+
+class PinMenu(ToolchainMenu):
     """Shows what each toolchain would cost, or why it cannot; follows the engine's answers."""
 
     def __init__(
@@ -35,97 +59,62 @@ class PinMenu(QMenu):
         document: Document,
         toolchains: Sequence[str],
         pin: Callable[[str], None],
-        measure: Callable[[], None],
         parent: QWidget,
     ) -> None:
-        """Make the menu.
-
-        Args:
-            document: The document, with its selection.
-            toolchains: Names of the toolchains that can be chosen.
-            pin: Called with the toolchain that is chosen.
-            measure: Measures what is unmeasured here.
-            parent: The widget that owns the menu.
-        """
-        super().__init__("Pin to", parent)
+        super().__init__("Pin to", toolchains, pin, parent)
         self.setToolTipsVisible(True)
-        self._document, self._toolchains = document, tuple(toolchains)
-        self._actions: dict[str, QAction] = {}
-        for name in self._toolchains:
-            action = self.addAction(toolchain_icon(name), toolchain_title(name))
-            action.triggered.connect(lambda _=False, name=name: pin(name))
-            self._actions[name] = action
+        self._document = document
         self._line = self.addSeparator()
         self._measure = self.addAction("")
-        self._measure.triggered.connect(lambda _=False: measure())
-        self.aboutToShow.connect(self._listen)
-        self.aboutToHide.connect(self._listen_no_more)
+        execution, answered = document.execution, document.questions.explanation_changed
+        self._measure.triggered.connect(
+            lambda _=False: execution.measure_now(document.selection.operators)
+        )
+        # The engine's answers are followed until the menu closes.
+        self.aboutToShow.connect(lambda: answered.connect(self.refresh))
+        self.aboutToShow.connect(self.refresh)
+        self.aboutToHide.connect(lambda: answered.disconnect(self.refresh))
         self.refresh()
-
-    def _listen(self) -> None:
-        """Follow the engine's answers, from now on until the menu closes."""
-        self._document.questions.explanation_changed.connect(self.refresh)
-        self.refresh()
-
-    def _listen_no_more(self) -> None:
-        self._document.questions.explanation_changed.disconnect(self.refresh)
 
     def refresh(self) -> None:
         """Show the prices that are known now."""
-        for price in pin_prices(self._document, self._toolchains):
-            action, title = self._actions[price.toolchain], toolchain_title(price.toolchain)
+        for price in pin_prices(self._document, self.by_name):
+            action, title = self.by_name[price.toolchain], toolchain_title(price.toolchain)
             text = elide(price.text, COLUMN_LETTERS)  # the tip has all of it
             action.setText(f"{title}\t{text}" if text else title)
             action.setToolTip(plain_tip(price.text or title))
             action.setEnabled(not price.reason)
-        self._measure.setText(measure_text(self._document))
+        self._measure.setText(measure_text(self._document) if self.by_name else "")
         for action in (self._line, self._measure):
             action.setVisible(bool(self._measure.text()))
 
 
+@dataclass(eq=False)
 class PinController:
     """The actions that turn the selection into pins, undoably."""
 
-    def __init__(self, document: Document, view: GraphView) -> None:
-        self._document, self._view = document, view
-        self._toolchains: tuple[str, ...] = ()
+    document: Document
+    view: GraphView
+    toolchains: tuple[str, ...] = ()
 
     def show_toolchains(self, states: Iterable[ToolchainState]) -> None:
         """Take the toolchains that the menus offer: those that are available."""
-        self._toolchains = tuple(state.name for state in states if state.available)
+        self.toolchains = tuple(state.name for state in states if state.available)
 
     # -- menus -------------------------------------------------------------------------
 
     def pin_to_menu(self) -> QMenu:
         """Return a menu of the toolchains to pin to, with their prices."""
-        if not self._toolchains:
-            return self._without_toolchains("Pin to")
-        return PinMenu(
-            self._document, self._toolchains, self.pin_to, self._measure_selection, self._view
-        )
+        return PinMenu(self.document, self.toolchains, self.pin_to, self.view)
 
     def never_on_menu(self) -> QMenu:
         """Return a menu of the toolchains to forbid."""
-        if not self._toolchains:
-            return self._without_toolchains("Never on")
-        menu = QMenu("Never on", self._view)
-        for name in self._toolchains:
-            action = menu.addAction(toolchain_icon(name), toolchain_title(name))
-            action.triggered.connect(lambda _=False, name=name: self.pin_never(name))
-        return menu
-
-    def _without_toolchains(self, title: str) -> QMenu:
-        menu = QMenu(title, self._view)
-        menu.addAction("The engine has not named its toolchains yet.").setEnabled(False)
-        return menu
-
-    def _measure_selection(self) -> None:
-        self._document.execution.measure_now(self._document.selection.operators)
+        return ToolchainMenu("Never on", self.toolchains, self.pin_never, self.view)
 
     def open(self, menu: QMenu) -> None:
         """Open a menu below the primary operator, or in the middle of the view."""
         menu.setAttribute(Qt.WidgetAttribute.WA_DeleteOnClose)
-        menu.popup(self._view.below_primary())
+        menu.popup(self.view.below_primary())
         if menu.actions():
             menu.setActiveAction(menu.actions()[0])
 
@@ -141,26 +130,26 @@ class PinController:
 
     def keep_partition(self) -> None:
         """Pin the partition of the primary operator as it is now."""
-        partition = self._document.placement.partition_of(self._document.selection.primary)
+        partition = self.document.placement.partition_of(self.document.selection.primary)
         if partition is not None:
-            pin = make_pin(self._document, "exactly", partition.nodes, partition.toolchain)
-            self._document.pins.edit(with_pin(self._document, pin), "Keep this partition")
+            pin = make_pin(self.document, "exactly", partition.nodes, partition.toolchain)
+            self.document.pins.edit(with_pin(self.document, pin), "Keep this partition")
 
     def pin_all(self) -> None:
         """Pin every partition of the shown placement as it is now."""
-        shown = self._document.placement.shown
+        shown = self.document.placement.shown
         if shown is not None:
-            pins = pins_as_now(self._document, shown.placement)
-            self._document.pins.edit(pins, "Pin all as now")
+            pins = pins_as_now(self.document, shown.placement)
+            self.document.pins.edit(pins, "Pin all as now")
 
     def free_selection(self) -> None:
         """Take the selected operators out of all pins."""
-        operators = self._document.selection.operators
-        self._document.pins.edit(without_nodes(self._document, operators), "Unpin")
+        operators = self.document.selection.operators
+        self.document.pins.edit(without_nodes(self.document, operators), "Unpin")
 
     def pin(self, kind: PinKind, text: str, toolchain: str | None = None) -> None:
         """Demand something for the selection; the menu calls the edit by ``text``."""
-        operators = self._document.selection.operators
+        operators = self.document.selection.operators
         if operators:
-            pin = make_pin(self._document, kind, operators, toolchain)
-            self._document.pins.edit(with_pin(self._document, pin), text)
+            pin = make_pin(self.document, kind, operators, toolchain)
+            self.document.pins.edit(with_pin(self.document, pin), text)

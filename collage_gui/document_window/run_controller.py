@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -75,32 +76,25 @@ class RunQueue(QObject):
         self.changed.emit()
 
 
+@dataclass(eq=False)
 class RunController:
     """Starts what the engine does for a document, and says how it ended."""
 
-    def __init__(
-        self,
-        document: Document,
-        settings: RunSettingsPanel,
-        messages: Messages,
-        preferences: Preferences,
-        queue: RunQueue,
-    ) -> None:
-        """Receives what it works with.
+    document: Document
+    settings: RunSettingsPanel
+    """The panel with the settings of the next run."""
+    messages: Messages
+    preferences: Preferences
+    """Remember threads and budget for the next document."""
+    queue: RunQueue
+    """Has one run after the other begin."""
+    _tried: str = ""
+    """What the run under way tries; empty: it is no trial of a pin."""
+    _ends_s: float = 0.0
+    """When the budget of a run of several shapes is over, on the monotonic clock."""
 
-        Args:
-            document: The document.
-            settings: The panel with the settings of the next run.
-            messages: Where messages appear.
-            preferences: Remember threads and budget for the next document.
-            queue: Has one run after the other begin.
-        """
-        self._document, self._settings, self._messages = document, settings, messages
-        self._preferences, self._queue = preferences, queue
-        self._tried = ""
-        """What the run under way tries; empty: it is no trial of a pin."""
-        self._ends_s = 0.0
-        """When the budget of a run of several shapes is over, on the monotonic clock."""
+    def __post_init__(self) -> None:
+        document = self.document
         document.pins.accepted.connect(self._pins_accepted)
         document.runs.changed.connect(self._show_warnings)
         document.execution.finished.connect(self._finished)
@@ -110,7 +104,7 @@ class RunController:
 
     def start(self) -> None:
         """Run with the settings of the panel, all shapes where there are several."""
-        document, entries = self._document, self._document.shapes.entries
+        document, entries = self.document, self.document.shapes.entries
         if not document.is_open or document.running:
             return
         if document.shapes.several:
@@ -123,55 +117,55 @@ class RunController:
 
     def _start(self, start: Callable[[Any], None], *parts: Any) -> None:
         """Start runs, each with a part, or say which one they wait for."""
-        document, busy = self._document, self._queue.busy
-        if busy is document or self._queue.waits(document) or not document.handle:
+        document, busy = self.document, self.queue.busy
+        if busy is document or self.queue.waits(document) or not document.handle:
             return
-        self._queue.add(document, [partial(start, part) for part in parts])
+        self.queue.add(document, [partial(start, part) for part in parts])
         if busy is not None:
             text = f"This run begins when the one of {busy.title} has ended."
-            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="waiting")
+            self.messages.show_message(text, "info", "Cancel", self.cancel, topic="waiting")
 
     def _clear_messages(self) -> None:
         """Take away what was said of the last run, and what a new one may mend."""
         # A run also measures what may satisfy the pins.
         topics = ("run", "few measured", "drift", "waiting", "shapes", "infeasible", "stale")
         for topic in ("", "price", *topics):
-            self._messages.clear(topic)
+            self.messages.clear(topic)
 
     def _run(self, budget_s: float | None) -> None:
         """Run what is shown, within another budget than that of the settings where it is given."""
         self._clear_messages()
-        settings = self._settings.settings()
-        self._preferences.remember_run(settings)
+        settings = self.settings.settings()
+        self.preferences.remember_run(settings)
         mine = msgspec.structs.replace(settings, budget_s=budget_s or settings.budget_s)
-        self._document.execution.start(mine)
-        self._document.execution.settings = settings
+        self.document.execution.start(mine)
+        self.document.execution.settings = settings
 
     def _run_shape(self, number: int) -> None:
         """Show a shape and run it: what is left of the budget is shared out among those left."""
-        entries = self._document.shapes.entries
+        entries = self.document.shapes.entries
         if not number:
-            self._ends_s = time.monotonic() + self._settings.settings().budget_s
+            self._ends_s = time.monotonic() + self.settings.settings().budget_s
         share_s = (self._ends_s - time.monotonic()) / (len(entries) - number)
 
         def start() -> None:
-            if self._queue.busy is self._document:
+            if self.queue.busy is self.document:
                 self._run(max(STOPPED_BUDGET_S, share_s))
 
-        self._document.switch(entries[number], start)
+        self.document.switch(entries[number], start)
 
     def _start_enough(self) -> None:
         """Run for as long as the last run says is enough; the settings keep that budget."""
-        budget_s = enough_budget_s(self._document.runs.visible[-1])
+        budget_s = enough_budget_s(self.document.runs.visible[-1])
         if budget_s is not None:
-            self._settings.budget.setValue(round(budget_s))
+            self.settings.budget.setValue(round(budget_s))
         self.start()
 
     def search_or_start(self) -> None:
         """Search again where costs are known, else run."""
-        execution = self._document.execution
-        if self._document.costs.any_usable:
-            execution.settings = self._settings.settings()
+        execution = self.document.execution
+        if self.document.costs.any_usable:
+            execution.settings = self.settings.settings()
             execution.search()
         else:
             self.start()
@@ -185,14 +179,14 @@ class RunController:
             tried: What the newest pin tries: its price is told at the end.
             text: Said while the run goes on.
         """
-        if self._document.is_open and not self._document.execution.running:
+        if self.document.is_open and not self.document.execution.running:
             self._start(partial(self._run_quickly, tried), text)
 
     def try_here(self) -> None:
         """Pin the selected part to the toolchain that was faster there, and time the placement."""
-        document, faster = self._document, faster_here(self._document)
+        document, faster = self.document, faster_here(self.document)
         if faster is None:
-            self._messages.show_message("No other toolchain was seen to be faster here.", "info")
+            self.messages.show_message("No other toolchain was seen to be faster here.", "info")
             return
         pin = make_pin(document, "on", *faster)
         what = f"{document.operators.label_with_name(pin.nodes)} on {toolchain_title(faster[1])}"
@@ -204,30 +198,30 @@ class RunController:
         self._tried = tried
         if text:
             text = f"{text}, {duration_text(QUICK_S)} at most."
-            self._messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
-        settings = self._settings.settings()
+            self.messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
+        settings = self.settings.settings()
         budget_s = min(settings.budget_s, QUICK_S)
         quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
-        self._document.execution.start(quick)
-        self._document.execution.settings = settings
+        self.document.execution.start(quick)
+        self.document.execution.settings = settings
 
     def stop_and_keep(self) -> None:
         """End the run with its best placement; shapes that are left get a first answer only."""
         self._ends_s = 0.0
-        self._document.execution.stop_and_keep()
+        self.document.execution.stop_and_keep()
 
     def cancel(self) -> None:
         """Cancel the run and those that wait; what was measured is kept."""
-        self._queue.withdraw(self._document)
-        self._messages.clear("waiting")
-        if self._document.running:
-            self._document.execution.cancel()
+        self.queue.withdraw(self.document)
+        self.messages.clear("waiting")
+        if self.document.running:
+            self.document.execution.cancel()
         else:
-            self._queue.end(self._document)
+            self.queue.end(self.document)
 
     def measure(self, longer: bool) -> None:
         """Measure the selection, or again and longer the candidate that is picked."""
-        document = self._document
+        document = self.document
         candidate = document.costs.candidates.get(document.selection.candidate or "")
         if longer and candidate is not None:
             toolchains = (candidate.instance.toolchain,)
@@ -239,17 +233,17 @@ class RunController:
 
     def _search_follows(self) -> bool:
         """Tells whether other pins are searched for as soon as the engine has them."""
-        document = self._document
+        document = self.document
         return document.costs.any_usable and not document.execution.running
 
     def _pins_accepted(self) -> None:
         """Search again as soon as the engine has the pins, if there is anything to search."""
         if self._search_follows():
-            self._document.execution.search()
+            self.document.execution.search()
 
     def _show_warnings(self) -> None:
-        visible = self._document.runs.visible
-        if not visible or self._document.execution.running:
+        visible = self.document.runs.visible
+        if not visible or self.document.execution.running:
             return  # while a run goes on nothing is said of the one before
         run = visible[-1]
         few, budget_s = few_measured_sentence(run), enough_budget_s(run)
@@ -261,42 +255,42 @@ class RunController:
             action, go_on = "Continue", self.start
             if budget_s is not None:
                 action, go_on = f"Run for {duration_text(budget_s)}", self._start_enough
-            self._messages.clear("drift")
-            self._messages.show_message(
+            self.messages.clear("drift")
+            self.messages.show_message(
                 f"{few} {text}".strip(), "warning", action, go_on, topic="few measured"
             )
             return
-        self._messages.clear("few measured")
+        self.messages.clear("few measured")
         if text:
-            self._messages.show_message(text, "warning", "Measure again", self.start, topic="drift")
+            self.messages.show_message(text, "warning", "Measure again", self.start, topic="drift")
         else:
-            self._messages.clear("drift")
+            self.messages.clear("drift")
 
     def _searched(self, infeasible: str) -> None:
-        document = self._document
+        document = self.document
         if document.pins.wait_for_costs and not document.running:
             # The quick run measures what the pins need, and times what they give.
             left = sum(unmeasured_of_pin(document, pin) for pin in document.pins.current)
             what = counted(left, "candidate") if left else "what they need"
             self.confirm_quickly(text=f"The pins are not measured yet: measuring {what}")
         elif infeasible and not document.pins.wait_for_costs:
-            self._messages.show_message(infeasible, "error", topic="infeasible")
+            self.messages.show_message(infeasible, "error", topic="infeasible")
         else:
-            self._messages.clear("infeasible")
+            self.messages.clear("infeasible")
 
     def _pins_changed(self) -> None:
         """Take a message away with its cause: other pins may be satisfied."""
-        if self._document.pins.infeasible is None:
-            self._messages.clear("infeasible")
+        if self.document.pins.infeasible is None:
+            self.messages.clear("infeasible")
         # While a search is about to follow, nothing needs saying.
-        stale, infeasible = self._document.stale, self._document.pins.infeasible is not None
+        stale, infeasible = self.document.stale, self.document.pins.infeasible is not None
         if infeasible or not stale or not self._search_follows():
             self._show_stale()
 
     def _show_stale(self) -> None:
         """Say that what is shown was made under other pins."""
-        if self._document.stale and self._document.pins.infeasible is None:
-            self._messages.show_message(
+        if self.document.stale and self.document.pins.infeasible is None:
+            self.messages.show_message(
                 "This placement was made with other pins.",
                 "warning",
                 "Search again",
@@ -304,19 +298,19 @@ class RunController:
                 topic="stale",
             )
         else:
-            self._messages.clear("stale")
+            self.messages.clear("stale")
 
     def _finished(self, state: str, reason: str) -> None:
-        self._messages.clear("measuring")
+        self.messages.clear("measuring")
         if state != "finished":
-            self._queue.withdraw(self._document)
-        self._queue.end(self._document)
+            self.queue.withdraw(self.document)
+        self.queue.end(self.document)
         tried, self._tried = self._tried, ""
-        undo, newest = self._document.undo.undo, len(self._document.pins.current) - 1
-        if tried and state == "finished" and (price := price_of_pin(self._document, newest)):
+        undo, newest = self.document.undo.undo, len(self.document.pins.current) - 1
+        if tried and state == "finished" and (price := price_of_pin(self.document, newest)):
             text = f"{tried}: {price} for the whole model."
-            self._messages.show_message(text, "info", "Undo", undo, topic="price")
+            self.messages.show_message(text, "info", "Undo", undo, topic="price")
         if state == "cancelled":
-            self._messages.show_message(
+            self.messages.show_message(
                 "The run was cancelled; what was measured is kept.", "info", topic="run"
             )

@@ -229,17 +229,9 @@ class DocumentWindow(QWidget):
             menu.addSeparator()
         return menu
 
-    def close_document(self) -> None:
-        """Stop what runs for the document; the page is about to go."""
-        self.picture.close()
-        self.document.close()
-
     def resizeEvent(self, event: QResizeEvent) -> None:
         """Give the panels the width that the user chose, or their share of the window."""
         super().resizeEvent(event)
-        self._share_width()
-
-    def _share_width(self) -> None:
         width = self.width()
         share = max(letters_px(self, COLUMN_LETTERS), round(width * PANELS_SHARE))
         kept = self._preferences.store.value(PANELS_KEY, share, int)
@@ -248,10 +240,6 @@ class DocumentWindow(QWidget):
 
     def _keep_width(self) -> None:
         self._preferences.store.setValue(PANELS_KEY, self._columns.sizes()[1])
-
-    def toggle_panels(self) -> None:
-        """Hide the panels, or show them again."""
-        self.tabs.setVisible(not self.tabs.isVisible())
 
     def show_settings(self) -> None:
         """Show the settings of the next run, below the Run button."""
@@ -267,10 +255,6 @@ class DocumentWindow(QWidget):
         outline.setVisible(not outline.isVisible())
         if outline.isVisible():
             outline.setFocus(Qt.FocusReason.OtherFocusReason)
-
-    def toggle_timeline(self) -> None:
-        """Show or hide the run over time below the graph."""
-        self.panels.timeline.setVisible(not self.panels.timeline.isVisible())
 
     # -- the keyboard ------------------------------------------------------------------
 

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from PySide6.QtCore import QMargins, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
-    QFocusEvent,
     QImage,
     QMouseEvent,
     QPainter,
@@ -19,7 +18,7 @@ from PySide6.QtGui import (
     QPixmap,
     QResizeEvent,
 )
-from PySide6.QtWidgets import QAbstractScrollArea, QSizePolicy, QWidget
+from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.layout import LEGIBLE_SCALE
 from collage_gui.graph_view.legend import Legend
@@ -31,7 +30,7 @@ LARGEST_SCALE = 4.0
 """Pixels of one scene unit at most: WCAG 2.2 has text enlarged to 400 % (1.4.10)."""
 
 
-class Canvas(QAbstractScrollArea):
+class Canvas(QWidget):
     """Shows a ``Picture`` at a scale and a place."""
 
     moved = Signal()
@@ -44,17 +43,14 @@ class Canvas(QAbstractScrollArea):
         self.setAccessibleDescription(
             "The dataflow graph. The outline (O) lists the same operators for screen readers."
         )
-        self.setFrameShape(QAbstractScrollArea.Shape.NoFrame)
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
-        self.setHorizontalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
-        self.setVerticalScrollBarPolicy(Qt.ScrollBarPolicy.ScrollBarAlwaysOff)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(200, 160)
         self.picture: Picture | None = None
         self.marks = Marks()
         self.scale = 1.0
         self.offset = QPointF(0, 0)
-        """Scene point at the viewport's top left."""
+        """Scene point at the view's top left."""
         self.message = ""
         self._theme: PaintTheme | None = None
         self._fit_next = True
@@ -93,28 +89,28 @@ class Canvas(QAbstractScrollArea):
             if self.legend_wanted:
                 self.legend.show_entries(entries, self._theme)
         self._place_overlays()
-        self.viewport().update()
+        self.update()
 
     def set_marks(self, marks: Marks) -> None:
         """Draw other marks over the boxes."""
         self.marks = marks
-        self.viewport().update()
+        self.update()
 
     # -- geometry ----------------------------------------------------------------------
 
     def visible_area(self) -> QRectF:
         """Return the area of the scene that is in view."""
-        size = self.viewport().size()
+        size = self.size()
         return QRectF(
             self.offset.x(), self.offset.y(), size.width() / self.scale, size.height() / self.scale
         )
 
     def to_scene(self, point: QPointF) -> QPointF:
-        """Return the point of the scene under a point of the viewport."""
+        """Return the point of the scene under a point of the view."""
         return self.offset + point / self.scale
 
     def to_view(self, point: QPointF) -> QPointF:
-        """Return the point of the viewport over a point of the scene."""
+        """Return the point of the view over a point of the scene."""
         return (point - self.offset) * self.scale
 
     def fit(self) -> None:
@@ -133,7 +129,7 @@ class Canvas(QAbstractScrollArea):
             largest: The largest scale.
             free_px: Pixels that stay free below it.
         """
-        size = self.viewport().size().shrunkBy(QMargins(0, 0, 0, free_px))
+        size = self.size().shrunkBy(QMargins(0, 0, 0, free_px))
         if area.isEmpty() or size.isEmpty():
             return
         scale = min(size.width() / area.width(), size.height() / area.height(), largest)
@@ -143,7 +139,7 @@ class Canvas(QAbstractScrollArea):
 
     def centre_on(self, point: QPointF) -> None:
         """Show a point of the scene in the middle."""
-        size = self.viewport().size()
+        size = self.size()
         self.offset = point - QPointF(size.width(), size.height()) / (2 * self.scale)
         self._changed()
 
@@ -152,9 +148,9 @@ class Canvas(QAbstractScrollArea):
 
         Args:
             factor: By how much the scale grows.
-            at: The point of the viewport whose scene point stays there; the middle by default.
+            at: The point of the view whose scene point stays there; the middle by default.
         """
-        at = at if at is not None else QPointF(self.viewport().rect().center())
+        at = at if at is not None else QPointF(self.rect().center())
         anchor = self.to_scene(at)
         self.scale = min(LARGEST_SCALE, max(self._least_scale(), self.scale * factor))
         self.offset = anchor - at / self.scale
@@ -164,7 +160,7 @@ class Canvas(QAbstractScrollArea):
     def _least_scale(self) -> float:
         """Return the scale at which the whole graph takes a quarter of the view's width."""
         bounds = self.picture.bounds if self.picture is not None else QRectF(self.rect())
-        view = self.viewport().size()
+        view = self.size()
         fits = min(view.width() / bounds.width(), view.height() / bounds.height(), 1.0)
         return fits / LARGEST_SCALE
 
@@ -203,7 +199,7 @@ class Canvas(QAbstractScrollArea):
     def _changed(self) -> None:
         self.minimap.setVisible(self._minimap_useful())
         self.minimap.update()
-        self.viewport().update()
+        self.update()
         self.moved.emit()
 
     def _minimap_useful(self) -> bool:
@@ -213,7 +209,7 @@ class Canvas(QAbstractScrollArea):
 
     def _place_overlays(self) -> None:
         # The upper corner, since messages lie over the lower edge.
-        corner = self.viewport().rect().topRight() - self.minimap.rect().topRight()
+        corner = self.rect().topRight() - self.minimap.rect().topRight()
         self.minimap.move(corner + QPoint(-UNIT, UNIT))
         self.minimap.setVisible(self._minimap_useful())
 
@@ -226,26 +222,16 @@ class Canvas(QAbstractScrollArea):
 
     # -- painting ----------------------------------------------------------------------
 
-    def focusInEvent(self, event: QFocusEvent) -> None:
-        """Show the focus, which is painted into the viewport."""
-        super().focusInEvent(event)
-        self.viewport().update()
-
-    def focusOutEvent(self, event: QFocusEvent) -> None:
-        """Take the mark of the focus away."""
-        super().focusOutEvent(event)
-        self.viewport().update()
-
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paints what is in view, or the message where there is no graph."""
         if self._theme is None:
             return
-        painter = QPainter(self.viewport())
+        painter = QPainter(self)
         painter.setFont(self.font())
         if self.picture is None:
-            painter.fillRect(self.viewport().rect(), QColor(self._theme.colours.canvas))
+            painter.fillRect(self.rect(), QColor(self._theme.colours.canvas))
             painter.setPen(QColor(self._theme.colours.quiet))
-            painter.drawText(self.viewport().rect(), Qt.AlignmentFlag.AlignCenter, self.message)
+            painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self.message)
             return
         painter.save()
         self._paint_area(painter, self.visible_area(), self.scale)
@@ -253,7 +239,7 @@ class Canvas(QAbstractScrollArea):
         if self.hasFocus():
             painter.setPen(QColor(self._theme.colours.focus))
             painter.setBrush(Qt.BrushStyle.NoBrush)
-            painter.drawRect(self.viewport().rect().adjusted(0, 0, -1, -1))
+            painter.drawRect(self.rect().adjusted(0, 0, -1, -1))
         painter.end()
 
     def image(self, area: QRectF, scale: float) -> QImage:

@@ -39,16 +39,16 @@ class GraphView(Canvas):
         self._gesture: Literal["pan", "select", "zoom", ""] = ""
         """What the mouse does while a button is held."""
         self._start = self._last = QPointF()
-        """Where the button was pressed, and where the pointer was last, in the viewport."""
-        self._band = QRubberBand(QRubberBand.Shape.Rectangle, self.viewport())
+        """Where the button was pressed, and where the pointer was last, in the view."""
+        self._band = QRubberBand(QRubberBand.Shape.Rectangle, self)
 
     # -- selecting ---------------------------------------------------------------------
 
     def click(self, point: QPointF, extend: bool) -> None:
-        """Select the box at a point of the viewport, or follow the jump there.
+        """Select the box at a point of the view, or follow the jump there.
 
         Args:
-            point: Pixels of the viewport.
+            point: Pixels of the view.
             extend: Whether to add to the selection, or take away from it.
         """
         if self.picture is None:
@@ -94,7 +94,7 @@ class GraphView(Canvas):
         for other in others[:40]:
             action = menu.addAction(self.picture.scene.display.boxes[other].label)
             action.triggered.connect(lambda _=False, o=other: self.go_to(o))
-        menu.popup(self.viewport().mapToGlobal(point.toPoint()))
+        menu.popup(self.mapToGlobal(point.toPoint()))
 
     def go_to(self, box: int) -> None:
         """Select a box and bring it into view."""
@@ -158,10 +158,10 @@ class GraphView(Canvas):
         if self._gesture:
             before, self._last = self._last, event.position()
             if self._gesture == "pan" and self._dragged:
-                self.viewport().setCursor(Qt.CursorShape.ClosedHandCursor)
+                self.setCursor(Qt.CursorShape.ClosedHandCursor)
                 self.pan(self._last - before)
             elif self._dragged:
-                self.viewport().setCursor(Qt.CursorShape.CrossCursor)
+                self.setCursor(Qt.CursorShape.CrossCursor)
                 band = QRect(self._start.toPoint(), self._last.toPoint())
                 self._band.setGeometry(band.normalized())
                 self._band.show()
@@ -170,7 +170,7 @@ class GraphView(Canvas):
         """End the gesture."""
         gesture, self._gesture = self._gesture, ""
         self._last = event.position()
-        self.viewport().unsetCursor()
+        self.unsetCursor()
         self._band.hide()
         corners = self.to_scene(self._start), self.to_scene(self._last)
         area = QRectF(*corners).normalized()
@@ -196,12 +196,12 @@ class GraphView(Canvas):
 
     def below_primary(self) -> QPoint:
         """Return where a menu opens on the screen: below the primary box, else in the middle."""
-        point, box = self.viewport().rect().center(), self.marks.primary
+        point, box = self.rect().center(), self.marks.primary
         if self.picture is not None and box is not None:
             corner = self.to_view(self.picture.rectangles[box].bottomLeft()).toPoint()
-            if self.viewport().rect().contains(corner):
+            if self.rect().contains(corner):
                 point = corner
-        return self.viewport().mapToGlobal(point)
+        return self.mapToGlobal(point)
 
     def wheelEvent(self, event: QWheelEvent) -> None:
         """Zooms at the pointer, or pans with Shift and on touchpads."""
@@ -216,7 +216,7 @@ class GraphView(Canvas):
             self.zoom(1.0016 ** (steps.y() or steps.x()), event.position())
         event.accept()
 
-    def viewportEvent(self, event: QEvent) -> bool:
+    def event(self, event: QEvent) -> bool:
         """Zooms by pinching, and shows tool tips."""
         if event.type() == QEvent.Type.NativeGesture and (
             event.gestureType() == Qt.NativeGestureType.ZoomNativeGesture  # type: ignore[attr-defined]
@@ -228,9 +228,9 @@ class GraphView(Canvas):
             box = self.picture.box_at(where)
             text = self.tip(box) if box is not None else self._between_tip(where)
             text = plain_tip(text)
-            QToolTip.showText(event.globalPos(), text, self.viewport())  # type: ignore[attr-defined]
+            QToolTip.showText(event.globalPos(), text, self)  # type: ignore[attr-defined]
             return True
-        return super().viewportEvent(event)
+        return super().event(event)
 
     def tip(self, box: int) -> str:
         """Return the text of a box's tool tip."""

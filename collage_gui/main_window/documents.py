@@ -38,8 +38,6 @@ class Documents(QObject):
     """A signal with a new ``DocumentWindow``, whose document is not opened yet."""
     open_failed = Signal(str)
     """A signal with the reason why a document could not be opened; its page is gone."""
-    emptied = Signal()
-    """A signal that the last page was closed."""
 
     def __init__(
         self,
@@ -282,14 +280,13 @@ class Documents(QObject):
         """Take a page away without asking."""
         document = page.document
         page.runs.cancel()
-        page.close_document()
+        page.picture.close()
+        document.close()
         self._copies.forget(document)
         self.queue.end(document)
         self.tabs.removeTab(self.tabs.indexOf(page))
         document.deleteLater()
         page.deleteLater()
-        if not self.tabs.count():
-            self.emptied.emit()
         self.changed.emit()
 
     def may_close(self, pages: list[DocumentWindow], saved: Callable[[], None]) -> bool:

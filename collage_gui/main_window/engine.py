@@ -16,6 +16,7 @@ from collage_gui.engine_client import EngineClient
 from collage_gui.main_window.documents import Documents
 from collage_gui.messages import Messages
 from collage_gui.recovery import RecoveryCopies
+from collage_gui.welcome import WelcomePage
 
 if TYPE_CHECKING:
     from collage_gui.document.document import Document
@@ -26,24 +27,19 @@ class Engine(QObject):
 
     changed = Signal()
     """The engine's state or its device changed."""
-    toolchains_known = Signal(str)
-    """The engine has named its toolchains; with the name of its machine."""
-    probing = Signal(int, int)
-    """Which of how many toolchains the engine is looking for."""
-    lost = Signal(str)
-    """A signal with the reason why the engine is gone."""
 
     def __init__(
         self,
         client: EngineClient,
         documents: Documents,
+        welcome: WelcomePage,
         recovery_copies: RecoveryCopies,
         messages: Messages,
         window: QWidget,
     ) -> None:
         super().__init__(window)
         self._client, self._documents = client, documents
-        self._copies, self._messages = recovery_copies, messages
+        self._welcome, self._copies, self._messages = welcome, recovery_copies, messages
         self.states: tuple[ToolchainState, ...] = ()
         """The engine's toolchains; empty until it has named them."""
         self._unopened: list[str] = []
@@ -116,7 +112,7 @@ class Engine(QObject):
         for page in self._documents.pages:
             page.show_toolchains(self.states)
         hello = self._client.hello
-        self.toolchains_known.emit(hello.host if hello is not None else "")
+        self._welcome.show_engine(hello.host if hello is not None else "", self.states)
 
     def _stopped(self, reason: str) -> None:
         pages = self._documents.pages
@@ -132,7 +128,7 @@ class Engine(QObject):
                 self._documents.remove(page)
         text = f"{reason}, under way: {measuring}" if measuring else reason
         self._offer_restart(f"{text}. What was measured is kept.", "error")
-        self.lost.emit(reason)
+        self._welcome.show_engine_trouble(reason)
         self.changed.emit()
 
     def _unresponsive(self, silent: bool) -> None:
@@ -147,7 +143,7 @@ class Engine(QObject):
 
     def _notified(self, _document: str, event: Event) -> None:
         if isinstance(event, Probing) and not self.states:
-            self.probing.emit(event.number, event.total)
+            self._welcome.show_probing(event.number, event.total)
 
     # -- pages -------------------------------------------------------------------------
 

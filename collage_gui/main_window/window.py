@@ -68,8 +68,6 @@ class MainWindow(QMainWindow):
         self.client = EngineClient(connection or Connection(), self)
         self.messages = Messages(self)
         """Messages that concern every document; the page in front shows them."""
-        self.welcome = WelcomePage(preferences)
-        self.banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.action_set = ActionSet(self, preferences)
         for spec in ACTIONS:
             self.action_set.by_id[spec.id].triggered.connect(partial(spec.trigger, self))
@@ -78,9 +76,11 @@ class MainWindow(QMainWindow):
         self.documents: Documents = Documents(
             self.client, theme, preferences, self.recovery, self.messages, actions, self
         )
+        self.welcome = WelcomePage(preferences, self.documents, self._recover, self._discard_lost)
         self.engine: Engine = Engine(
-            self.client, self.documents, self.recovery, self.messages, self
+            self.client, self.documents, self.welcome, self.recovery, self.messages, self
         )
+        self.banner = Banner("welcomeBanner", self.welcome, self.messages)
         self.stack = QStackedWidget()
         self.stack.addWidget(self.welcome)
         self.stack.addWidget(self.documents.tabs)
@@ -108,20 +108,9 @@ class MainWindow(QMainWindow):
         self._engine_changed()
 
     def _connect(self, theme: Theme) -> None:
-        welcome, documents, engine = self.welcome, self.documents, self.engine
-        welcome.open_wanted.connect(documents.open_dialog)
-        welcome.sample_wanted.connect(documents.open_sample)
-        welcome.file_wanted.connect(documents.open_path)
-        welcome.recover_wanted.connect(self._recover)
-        welcome.discard_wanted.connect(self._discard_lost)
-        documents.changed.connect(self.refresh)
-        documents.page_added.connect(lambda _: self.stack.setCurrentWidget(documents.tabs))
-        documents.emptied.connect(lambda: self.stack.setCurrentWidget(welcome))
-        engine.changed.connect(self._engine_changed)
-        engine.changed.connect(self.refresh)
-        engine.toolchains_known.connect(lambda host: welcome.show_engine(host, engine.states))
-        engine.probing.connect(welcome.show_probing)
-        engine.lost.connect(welcome.show_engine_trouble)
+        self.documents.changed.connect(self.refresh)
+        self.engine.changed.connect(self._engine_changed)
+        self.engine.changed.connect(self.refresh)
         self.preferences.changed.connect(self._preference_changed)
         theme.changed.connect(self.refresh)
 
@@ -141,6 +130,7 @@ class MainWindow(QMainWindow):
         for name, is_on in checked.items():
             self.action_set.by_id[name].setChecked(is_on)
         self.toolbar.show_page(page)
+        self.stack.setCurrentIndex(0 if page is None else 1)
         self.selection_text.setText(selection_text(document))
 
     def _engine_changed(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Mapping
 
 from PySide6.QtCore import QSize, Qt, QTime, QTimer
-from PySide6.QtGui import QAction, QColor, QTextCharFormat, QTextCursor, QTextFormat
+from PySide6.QtGui import QAction, QColor, QTextCharFormat
 from PySide6.QtWidgets import (
     QHBoxLayout,
     QPlainTextEdit,
@@ -25,9 +26,6 @@ from collage_gui.engine_client import EngineRequests
 from collage_gui.theme import FLOW_MS, KEPT, UNIT, Theme
 from collage_gui.widgets import ElidedLabel, action_button, lay_out, letters_px, named, plain_tip
 
-LEVEL = QTextFormat.Property.UserProperty
-"""Property of a log line's format: its level, which gives its colour in any theme."""
-
 
 class LogPanel(QPlainTextEdit):
     """Shows a document's log, and follows its end."""
@@ -35,6 +33,8 @@ class LogPanel(QPlainTextEdit):
     def __init__(self, requests: EngineRequests, theme: Theme) -> None:
         super().__init__()
         self.theme = theme
+        self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT)
+        """Level and text of each line."""
         self.setObjectName("logPanel")
         self.setAccessibleName("Log")
         self.setReadOnly(True)
@@ -51,36 +51,29 @@ class LogPanel(QPlainTextEdit):
 
     def add(self, level: str, text: str) -> None:
         """Append a line in the colour of its level."""
-        form = QTextCharFormat()
-        form.setProperty(LEVEL, level)
-        form.setForeground(self._colour(level))
         bar = self.verticalScrollBar()
         at_end = bar.value() >= bar.maximum() - 4
         mark = {"warning": "Warning: ", "error": "Error: "}.get(level, "")
-        self.setCurrentCharFormat(form)
-        self.appendPlainText(f"{QTime.currentTime().toString('HH:mm:ss')}  {mark}{text}")
+        line = level, f"{QTime.currentTime().toString('HH:mm:ss')}  {mark}{text}"
+        self._lines.append(line)
+        self._write(*line)
         if at_end:
             bar.setValue(bar.maximum())
 
-    def _colour(self, level: str) -> QColor:
-        """Return the colour of a level's lines in the theme of now."""
-        colours = self.theme.colours
+    def _write(self, level: str, line: str) -> None:
+        """Append a line in the colour that its level has in the theme of now."""
+        colours, form = self.theme.colours, QTextCharFormat()
         tint = {"warning": colours.bad, "error": colours.bad, "engine": colours.quiet}
-        return QColor(tint.get(level, colours.text))
+        form.setForeground(QColor(tint.get(level, colours.text)))
+        self.setCurrentCharFormat(form)
+        self.appendPlainText(line)
 
     def _follow_theme(self) -> None:
-        """Give the lines that are there the theme's font and colours."""
+        """Write the lines that are there in the theme's font and colours."""
         self.setFont(self.theme.mono())
-        block = self.document().begin()
-        while block.isValid():
-            cursor = QTextCursor(block)
-            cursor.movePosition(
-                QTextCursor.MoveOperation.EndOfBlock, QTextCursor.MoveMode.KeepAnchor
-            )
-            form = cursor.charFormat()
-            form.setForeground(self._colour(form.property(LEVEL) or ""))
-            cursor.setCharFormat(form)
-            block = block.next()
+        self.clear()
+        for line in self._lines:
+            self._write(*line)
 
 
 BEHIND = ("import", "threads", "build", "export")
@@ -194,14 +187,12 @@ class ProgressStrip(QWidget):
 
     def _best(self) -> str:
         """Return a line such as ``Best so far: 16.8 ms measured · 1 partition, TVM``."""
-        run = self._execution.provisional
-        parts = []
-        if run is not None and run.placement is not None:
-            parts.append(f"Best so far: {latency_text(run.placement)}")
-            parts.append(toolchains_text(run.placement))
-        elif self._execution.running:
-            parts.append("No placement is timed yet")
-        return " · ".join(parts)
+        run = self._document.runs.provisional
+        if not self._execution.running:
+            return ""
+        if run is None or run.placement is None:
+            return "No placement is timed yet"
+        return f"Best so far: {latency_text(run.placement)} · {toolchains_text(run.placement)}"
 
 
 def progress_text(progress: Progress, since_s: float = 0.0) -> str:

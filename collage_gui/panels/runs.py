@@ -20,6 +20,7 @@ from PySide6.QtWidgets import (
 from collage_engine.drawing.layout import AT_A_GLANCE
 from collage_engine.drawing.palette import toolchain_look
 from collage_engine.records.placement import Baseline, Placement, Run
+from collage_engine.records.shapes import ShapeChoice, ShapeRow
 from collage_engine.support.text import counted
 from collage_engine.wording import figures
 from collage_engine.wording.amounts import DASH, moment_text, signed_time, time_text
@@ -32,11 +33,11 @@ from collage_engine.wording.facts import (
     placement_facts,
     run_facts,
 )
+from collage_engine.wording.latencies import sharing_sentences
 from collage_engine.wording.sentences import RUN_GOES_ON
 from collage_engine.wording.titles import baseline_title, toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.bar_chart import NEUTRAL, Bar, BarChart
-from collage_gui.panels.shapes import ShapesPage
 from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import (
@@ -349,22 +350,19 @@ class AllRunsPage(QWidget):
         """Show the runs as they are now."""
         self.model.set_rows(self.document.runs.visible)
 
-    def _other(self, run: Run) -> Run | None:
-        """Return the run that a run is compared with; None for the shown run itself."""
-        shown = self.document.runs.shown_or_last()
-        return None if shown is None or shown is run else shown
-
     def _against(self, run: Run) -> str:
         """Return by how much a run is slower where one run has timed both, or why not."""
-        other = self._other(run)
-        if other is None:
+        other = self.document.runs.shown_or_last()
+        if other is None or other is run:
             return ""
         delta = figures.difference(run.placement, run, other.placement, other)
         return delta.text if delta is not None else DASH
 
     def _drift(self, run: Run) -> float | None:
-        other = self._other(run)
-        drift = figures.baseline_drift(run, other) if other is not None else None
+        other = self.document.runs.shown_or_last()
+        if other is None or other is run:
+            return None
+        drift = figures.baseline_drift(run, other)
         return None if drift is None else 100 * drift
 
 
@@ -423,6 +421,90 @@ class ChangesPage(QWidget):
     def _node_name(self, node: int) -> str:
         graph = self.document.operators
         return graph.names[node] if node < graph.count else DASH
+
+
+ABOUT_GAIN = (
+    "How much longer the placement takes than the fastest toolchain that runs the whole model "
+    "alone; negative when it is faster"
+)
+
+
+class ShapesPage(QWidget):
+    """The page with the shapes: latency, items per second, toolchains, gain over the best alone."""
+
+    def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
+        super().__init__()
+        self.document = document
+        self.model = RowsModel(
+            [
+                Column("Shape", lambda r: r.choice.text, width=140),
+                Column("Latency", lambda r: r.latency_us, "time"),
+                Column("Items per second", lambda r: r.items_per_s, "number"),
+                Column("Toolchains", _toolchains, width=170),
+                Column("Best single toolchain", _best_single, width=170),
+                Column("Against it", _gain, "percent", ABOUT_GAIN),
+                Column("Partitions", lambda r: r.partitions or None, "number"),
+            ]
+        )
+        self.model.bold = lambda row: row.choice == self._shown()
+        self.table = Table(self.model, "shapesTable", "Shapes", theme)
+        self.table.selectionModel().selectionChanged.connect(self._picked)
+        self.hint = text_label(look="quiet")
+        self.choose = action_button(actions["shapes"], name="chooseShapes")
+        self.shared = text_label(look="quiet", name="shapesShared")
+        top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
+        lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, edge=1)
+        document.shapes.changed.connect(self.refresh)
+
+    def refresh(self) -> None:
+        """Show the shapes as they are now, with the one that is shown in the graph chosen."""
+        shapes = self.document.shapes
+        run = self.document.runs.shown_or_last()
+        rows, shown = shapes.rows(run), self._shown()
+        self.model.set_rows(rows)
+        self.table.show_rows(lambda row: row.choice == shown)
+        if not shapes.several:
+            hint = "This run was one of several; the others have graphs in sessions of their own."
+        elif self.document.running:
+            hint = "The graph shows the shape whose run is under way."
+        else:
+            hint = "The graph shows the shape whose row is selected. A run places all of them."
+        self.hint.setText(hint)
+        placed = sum(bool(row.run) for row in rows)
+        shared = sharing_sentences(placed, run.sharing if run is not None else None)
+        self.shared.setText(" ".join(f"{text[:1].upper()}{text[1:]}." for text in shared))
+        self.shared.setVisible(bool(shared))
+
+    def _shown(self) -> ShapeChoice | None:
+        entry = self.document.shapes.shown
+        if entry is not None:
+            return entry.choice
+        run = self.document.runs.shown_or_last()
+        rows = run.shapes if run is not None else []
+        return next((row.choice for row in rows if run is not None and row.run == run.id), None)
+
+    def _picked(self) -> None:
+        choices = [row.choice for row in self.table.chosen()]
+        for entry in self.document.shapes.entries:
+            if choices[:1] == [entry.choice]:
+                self.document.shapes.show(entry)
+
+
+def _toolchains(row: ShapeRow) -> str | None:
+    return ", ".join(map(toolchain_title, row.toolchains)) or None
+
+
+def _best_single(row: ShapeRow) -> str | None:
+    if not row.best_single:
+        return None
+    return f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
+
+
+def _gain(row: ShapeRow) -> float | None:
+    """Return how much longer the placement takes than the best single toolchain, in percent."""
+    if row.latency_us is None or not row.best_single_us:
+        return None
+    return 100 * (row.latency_us / row.best_single_us - 1)
 
 
 NONE = "No facts are known of this placement: a run tells those of what it exports."

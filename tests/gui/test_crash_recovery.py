@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PySide6.QtCore import Qt, QTimer
 from PySide6.QtTest import QTest
-from PySide6.QtWidgets import QMessageBox
+from PySide6.QtWidgets import QMessageBox, QPushButton
 
 from collage_engine.records import protocol
 from collage_gui import recovery
@@ -51,7 +51,7 @@ def test_an_engine_that_does_not_answer_at_all_is_noticed(opened, monkeypatch) -
     monkeypatch.setattr(engine_client, "SILENCE_S", 0.3)
     d, page = opened
     os.kill(d.window.client._process.processId(), signal.SIGSTOP)
-    d.window.client.request(protocol.ToolchainsList())
+    d.window.client.request(protocol.ToolchainsList(), print, print)
     d.until(lambda: d.banner.isVisible())
     assert "does not answer" in d.banner.label.text()
     d.banner.action.click()
@@ -141,7 +141,7 @@ def test_work_lost_in_a_crash_is_offered_back(opened, monkeypatch) -> None:
     assert [recovery.name_of(copy) for copy in found] == ["small.onnx"]
     d.window.documents.remove(page)
     d.window.welcome.show_lost(found)
-    d.window.welcome.recover_wanted.emit(found[0])
+    d.window.welcome.findChild(QPushButton, "restore").click()
     again = d.window.documents.current
     d.until(lambda: again.document.pins.current != ())
     assert again.document.pins.current[0].kind == "never" and again.document.unsaved

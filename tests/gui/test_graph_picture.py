@@ -45,13 +45,11 @@ def test_clicking_selects_and_shift_adds(opened) -> None:
             page.picture.drawn.rectangles[box_of(page, operator)].center()
         ).toPoint()
 
-    d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=at(0))
+    d.qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=at(0))
     assert page.document.selection.operators == {0, 1}, "a convolution and its bias"
-    d.qtbot.mouseClick(
-        view.viewport(), Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(2)
-    )
+    d.qtbot.mouseClick(view, Qt.MouseButton.LeftButton, Qt.KeyboardModifier.ShiftModifier, at(2))
     assert page.document.selection.operators == {0, 1, 2}
-    d.qtbot.mouseClick(view.viewport(), Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
+    d.qtbot.mouseClick(view, Qt.MouseButton.LeftButton, pos=QPoint(3, 3))
     assert page.document.selection.operators == frozenset()
 
 

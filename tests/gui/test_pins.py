@@ -230,7 +230,7 @@ def test_menus_that_were_closed_hear_nothing_any_more(placed, qapp) -> None:
     box = page.picture.drawn.rectangles[0]
     where = page.view.to_view(box.center()).toPoint()
     for keys in ((), (Qt.Key.Key_Right,)):  # the menu alone, and with the menu of pins
-        d.qtbot.mouseClick(page.view.viewport(), Qt.MouseButton.RightButton, pos=where)
+        d.qtbot.mouseClick(page.view, Qt.MouseButton.RightButton, pos=where)
         d.until(lambda: qapp.activePopupWidget() is not None)
         menu = qapp.activePopupWidget()
         menu.setActiveAction(menu.actions()[0])

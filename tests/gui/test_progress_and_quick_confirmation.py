@@ -21,7 +21,7 @@ def test_the_best_placement_so_far_is_shown_and_kept_when_the_run_is_stopped(dri
     page = d.open("resnet50.onnx")
     page.runs.start()
     execution = page.document.execution
-    d.until(lambda: execution.provisional is not None)
+    d.until(lambda: page.document.runs.provisional is not None)
     shown = page.document.placement.shown
     assert shown.placement.measured_us == FIRST_US and shown.title == "Best so far"
     assert (
@@ -50,7 +50,7 @@ def test_a_pin_that_is_redone_after_the_run_brings_nothing_back_that_was_found_o
     document.selection.select([1])
     page.pins.pin_to("tvm")
     page.runs.start()
-    d.until(lambda: document.execution.provisional is not None)
+    d.until(lambda: document.runs.provisional is not None)
     assert document.placement.shown.title == "Best so far"
     document.undo.undo()
     d.until(lambda: not document.execution.running and document.runs.visible)
@@ -89,7 +89,7 @@ def test_a_cancelled_run_leaves_its_best_placement_on_the_screen(drive) -> None:
     d = drive("--slow", "0.05", "--provisional")
     page = d.open("resnet50.onnx")
     page.runs.start()
-    d.until(lambda: page.document.execution.provisional is not None)
+    d.until(lambda: page.document.runs.provisional is not None)
     panel = page.panels.runs
     assert panel.remark.text() == RUN_GOES_ON, "nothing is said of a search that has not ended"
     page.runs.cancel()

@@ -28,7 +28,7 @@ def run_all(d, page) -> None:
 
 
 def names(page) -> list[str]:
-    return [choice.text for choice, _ in page.panels.runs.shapes.model.rows]
+    return [row.choice.text for row in page.panels.runs.shapes.model.rows]
 
 
 def test_open_sizes_without_names_are_asked_for_by_input(drive) -> None:
@@ -98,7 +98,7 @@ def test_a_stopped_run_leaves_the_others_a_first_answer_only(drive) -> None:
     d = drive("--slow", "0.02", "--provisional")
     page = opened(d)
     page.runs.start()
-    d.until(lambda: page.document.execution.provisional is not None)
+    d.until(lambda: page.document.runs.provisional is not None)
     page.runs.stop_and_keep()
     second = page.document.shapes.entries[1]
     d.until(lambda: page.document.handle == second.document and page.document.runs.visible)

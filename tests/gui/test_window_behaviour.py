@@ -193,7 +193,7 @@ def test_f6_steps_through_the_panes_and_keys_open_the_context_menu(opened, monke
     page.view.menu_wanted.disconnect()
     page.view.menu_wanted.connect(lambda _, box: wanted.append(box))
     event = QContextMenuEvent(QContextMenuEvent.Reason.Keyboard, QPoint(5, 5), QPoint(5, 5))
-    QApplication.sendEvent(page.view.viewport(), event)
+    QApplication.sendEvent(page.view, event)
     box = page.picture.drawn.scene.display.box_of[1]
     assert wanted == [box]
     page.view.setFocus()
@@ -210,7 +210,7 @@ def test_a_rubber_band_replaces_the_selection(opened) -> None:
 
     def drag(modifier) -> None:
         one, two = view.to_view(box.topLeft()).toPoint(), view.to_view(box.bottomRight()).toPoint()
-        port, left = view.viewport(), Qt.MouseButton.LeftButton
+        port, left = view, Qt.MouseButton.LeftButton
         d.qtbot.mousePress(port, left, modifier, one - QPoint(2, 2))
         d.qtbot.mouseMove(port, two + QPoint(1, 1))
         d.qtbot.mouseRelease(port, left, modifier, two + QPoint(1, 1))
