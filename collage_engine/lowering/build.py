@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
     from collage_engine.lowering.emit import LoweredParts
     from collage_engine.model.importer import ImportedModel
-    from collage_engine.toolchains.base import Function
 
 Cover = Sequence[Candidate]
 """The candidates of a cover, in any order."""
@@ -133,8 +133,19 @@ def build_cover(
         )
         for k, position in enumerate(order)
     ]
-    constants = [_constants(function) for function in functions]
-    _check_size(functions, constants)
+    # By partition the constants that it is given, with their bytes.
+    values = model.graph.values
+    constants = [{i: values[i].type.bytes for i in function.constants} for function in functions]
+    part_weights = tuple(sum(given.values()) for given in constants)
+    held = sum(
+        size
+        for function, size in zip(functions, part_weights, strict=True)
+        if not get(function.instance.toolchain).reads_weight_files
+    )
+    if held > LARGEST_MODULE:
+        raise ToolchainError(
+            f"a module holds at most 2 GB of weights, and these were {held / 1e9:.1f} GB"
+        )
     assembled = assemble(model, functions, lowered)
     unscheduled = count_unscheduled(assembled.module)
     try:
@@ -164,8 +175,8 @@ def build_cover(
         environment=environment_of(cover, threads, spin),
         threads=threads,
         spin=spin,
-        part_weights=tuple(sum(given.values()) for given in constants),
-        repeated_bytes=_repeated(constants),
+        part_weights=part_weights,
+        repeated_bytes=sum(part_weights) - sum(dict(ChainMap(*constants)).values()),
         weight_files=assembled.weight_files,
         unscheduled=unscheduled,
         notes=tuple(dict.fromkeys(note for f in functions for note in f.notes)),
@@ -178,36 +189,6 @@ def build_cover(
         if not isinstance(get(function.instance.toolchain), LowersToTir)
     }
     return Built(executable, about, weights, given)
-
-
-def _constants(function: Function) -> dict[int, int]:
-    """Return the constants that a function reads, with their bytes."""
-    return {i: function.graph.values[i].type.bytes for i in function.constants}
-
-
-def _check_size(functions: Sequence[Function], constants: Sequence[dict[int, int]]) -> None:
-    """Raise ``ToolchainError`` where more weights would go into the module than it can hold."""
-    from collage_engine.toolchains.registry import get
-
-    held = sum(
-        sum(given.values())
-        for function, given in zip(functions, constants, strict=True)
-        if not get(function.instance.toolchain).reads_weight_files
-    )
-    if held > LARGEST_MODULE:
-        raise ToolchainError(
-            f"a module holds at most 2 GB of weights, and these were {held / 1e9:.1f} GB"
-        )
-
-
-def _repeated(constants: Sequence[dict[int, int]]) -> int:
-    """Return the bytes of constants that an earlier partition was given already."""
-    seen: set[int] = set()
-    total = 0
-    for given in constants:
-        total += sum(size for index, size in given.items() if index in seen)
-        seen |= given.keys()
-    return total
 
 
 def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModule:

@@ -8,7 +8,6 @@ from typing import Any
 from collage_engine.lowering.built import Kernel
 from collage_engine.lowering.extract import relax_type
 from collage_engine.lowering.shared_weights import SharedWeights
-from collage_engine.records.graph import OperatorNumber
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import KERNEL_NODES, MODULES, Function
 from collage_engine.toolchains.capabilities import LowersToTir
@@ -47,7 +46,7 @@ class LoweredParts:
 
 
 class CompiledParts:
-    """The compiled partitions of a module that is being built, by their positions in a cover."""
+    """The compiled partitions of a module that is being built."""
 
     def __init__(self, builder: Any, prefix: str = "", lowered: LoweredParts | None = None) -> None:
         """Begin without a partition.
@@ -60,17 +59,23 @@ class CompiledParts:
         self._known = lowered or LoweredParts()
         self.externals: list[Any] = []
         """Runtime modules of external toolchains."""
+        self.calls: list[Kernel] = []
+        """The kernels that are called, in order."""
         self._builder = builder
         self._prefix = prefix
-        self._lowered: dict[int, tuple[Any, dict[Any, Any]]] = {}
-        """Modules of what a toolchain lowered to TIR, and the new variable of each kernel."""
         self._kernels: dict[Any, Any] = {}
         """The variable of each PrimFunc that was added."""
-        self._nodes: dict[int, list[tuple[str, tuple[int, ...]]]] = {}
-        """The operators of each call of these, in order, as far as the toolchain says so."""
 
-    def add(self, position: int, function: Function) -> None:
-        """Compile one partition.
+    def call(self, part: int, function: Function, arguments: list[Any]) -> list[Any]:
+        """Compile a partition; emit the bindings of a lowered one, or the call of an external one.
+
+        Args:
+            part: The partition's place in execution order.
+            function: What it computes.
+            arguments: The variables of its inputs.
+
+        Returns:
+            The variables of its outputs, in order.
 
         Raises:
             ToolchainError: The toolchain cannot take it; the sentence names the partition's
@@ -79,41 +84,19 @@ class CompiledParts:
         toolchain = get(function.instance.toolchain)
         try:
             if isinstance(toolchain, LowersToTir):
-                module = self._known.lowered(toolchain, function)
-                self._lowered[position] = module, self._add_kernels(module, function)
-                if module.attrs and KERNEL_NODES in module.attrs:
-                    said = json.loads(str(module.attrs[KERNEL_NODES]))
-                    self._nodes[position] = [
-                        (callee, tuple(map(OperatorNumber, nodes))) for callee, nodes in said
-                    ]
-            else:
-                self.externals.append(toolchain.compile(function))
+                return self._inline(
+                    part, self._known.lowered(toolchain, function), function, arguments
+                )
+            self.externals.append(toolchain.compile(function))
         except ToolchainError as error:
             first = function.members[0]
             raise ToolchainError(f"{function.symbol}, from operator {first} on: {error}") from error
-
-    def call(
-        self, position: int, function: Function, arguments: list[Any], calls: list[Kernel]
-    ) -> list[Any]:
-        """Emit the bindings of a lowered partition, or the call of an external one.
-
-        Args:
-            position: The partition's position among the given functions.
-            function: What it computes.
-            arguments: The variables of its inputs.
-            calls: Takes the kernels that it calls, in order.
-
-        Returns:
-            The variables of its outputs, in order.
-        """
-        if position in self._lowered:
-            return self._inline(position, arguments, calls)
-        calls.append(Kernel(name=function.symbol, part=position))
+        self.calls.append(Kernel(name=function.symbol, part=part))
         return self._call_external(function, arguments)
 
     def module(self) -> Any:
         """Return the module that was built, with the runtime modules that it calls."""
-        if not any(kernels for _, kernels in self._lowered.values()):
+        if not self._kernels:
             # Without a PrimFunc TVM would compile an empty C file to stand in for one.
             self._add_placeholder(f"{self._prefix}collage_placeholder")
         module = self._builder.get()
@@ -158,16 +141,19 @@ class CompiledParts:
                 raise ToolchainError(f"{function.symbol}: {name} left {var.name_hint} unlowered")
         return added
 
-    def _inline(self, position: int, arguments: list[Any], calls: list[Kernel]) -> list[Any]:
+    def _inline(
+        self, part: int, lowered: Any, function: Function, arguments: list[Any]
+    ) -> list[Any]:
         """Emit the bindings of a lowered partition's ``main``; return its outputs' variables."""
         from tvm import relax
         from tvm.ir import Call, GlobalVar, Tuple, TupleGetItem
 
         from collage_engine.kernels.relax_values import with_variables
 
-        lowered, kernels = self._lowered[position]
         main, builder = lowered["main"], self._builder
-        values: dict[Any, Any] = {**kernels, **dict(zip(main.params, arguments, strict=True))}
+        said = json.loads(str(dict(lowered.attrs or {}).get(KERNEL_NODES, "[]")))
+        values: dict[Any, Any] = self._add_kernels(lowered, function)
+        values |= zip(main.params, arguments, strict=True)
         for block in main.body.blocks:
             for binding in block.bindings:
                 value = with_variables(binding.value, lambda v: values.get(v, v))
@@ -178,29 +164,18 @@ class CompiledParts:
                 if isinstance(value, Call) and value.args:
                     callee, before = value.args[0], binding.value.args[0]
                     if isinstance(callee, GlobalVar):
-                        name, said = str(callee.name_hint), str(before.name_hint)
+                        name, called = str(callee.name_hint), str(before.name_hint)
                     elif isinstance(callee, relax.ExternFunc):
-                        name = said = str(callee.global_symbol)
+                        name = called = str(callee.global_symbol)
                     else:
                         continue
-                    computed = self._computed(position, said)
-                    calls.append(Kernel(name=name, part=position, operators=computed))
+                    self.calls.append(Kernel(name=name, part=part, operators=_next(said, called)))
         result = with_variables(main.body.body, lambda v: values.get(v, v))
         if isinstance(result, Tuple):
             return list(result.fields)
         if isinstance(result.ty, relax.TupleType):
             return [builder.emit(TupleGetItem(result, i)) for i in range(len(result.ty.fields))]
         return [result]
-
-    def _computed(self, position: int, callee: str) -> tuple[int, ...]:
-        """Return the operators of the next call of a partition's kernel or library function."""
-        said = self._nodes.get(position, [])
-        place = next((k for k, (name, _) in enumerate(said) if name == callee), None)
-        if place is None:
-            return ()
-        found = said[place][1]
-        del said[: place + 1]  # what was left out in between was dropped as dead
-        return found
 
     def _add_placeholder(self, name: str) -> None:
         """Add a kernel that nobody calls."""
@@ -210,3 +185,18 @@ class CompiledParts:
         copy = te.compute((1,), lambda i: source[i], name="copy")
         kernel = te.create_prim_func([source, copy])
         self._builder.add_func(kernel.with_attr("global_symbol", name), name)
+
+
+def _next(said: list[tuple[str, list[int]]], callee: str) -> tuple[int, ...]:
+    """Return the operators of the next call of a kernel or library function, as far as it is said.
+
+    Args:
+        said: ``KERNEL_NODES``; what was said before that call is dropped.
+        callee: What is called.
+    """
+    place = next((k for k, (name, _) in enumerate(said) if name == callee), None)
+    if place is None:
+        return ()
+    found = tuple(said[place][1])
+    del said[: place + 1]  # what was left out in between was dropped as dead
+    return found

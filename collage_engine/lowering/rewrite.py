@@ -100,10 +100,9 @@ def executable_of(function: Function, name: str) -> Any:
     params = [relax.Var(f"v{i}", relax_type(function.input_type(i))) for i in function.inputs]
     # All executables end up in one library: names must differ.
     compiled = CompiledParts(builder, prefix=f"{function.symbol}_")
-    compiled.add(0, function)
     with builder.function(name, params):
         with builder.dataflow():
-            results = compiled.call(0, function, list(params), [])
+            results = compiled.call(0, function, list(params))
             result = builder.emit_output(results[0] if len(results) == 1 else Tuple(results))
         builder.emit_func_output(result)
     use_threads(function.instance.threads)
@@ -240,19 +239,13 @@ def assemble(
         params.append(parameter)
 
     compiled = CompiledParts(builder, lowered=lowered)
-    for position, function in enumerate(partitions):
-        # On the host of a device it is compiled when its turn comes, as an executable of its own.
-        if host is None or function.instance.architecture:
-            compiled.add(position, function)
-
-    calls: list[Kernel] = []
     with builder.function("main", params):
         with builder.dataflow():
             for position, function in enumerate(partitions):
                 if host is not None and not function.instance.architecture:
                     stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
                     result, name = host.run(function, stand_ins)
-                    calls.append(Kernel(name=name, part=position))
+                    compiled.calls.append(Kernel(name=name, part=position))
                     for index in function.outputs:
                         at_hand.put(index, result, HOST)
                     continue
@@ -260,7 +253,7 @@ def assemble(
                     at_hand.get(index, function.takes.get(index, PLAIN))
                     for index in function.inputs
                 ]
-                results = compiled.call(position, function, arguments, calls)
+                results = compiled.call(position, function, arguments)
                 for output, result in zip(function.outputs, results, strict=True):
                     at_hand.put(output, result, function.gives.get(output, PLAIN))
             leaving = []
@@ -271,11 +264,11 @@ def assemble(
                 leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)
-    if any(not f.instance.architecture for f in partitions) and host is not None:
+    if host is not None and not all(f.instance.architecture for f in partitions):
         compiled.externals.append(host.module())
     module = compiled.module()
     files = dict.fromkeys(f.name for module in compiled.externals for f in files_of(module))
-    return Assembled(module, tuple(calls), tuple(files))
+    return Assembled(module, tuple(compiled.calls), tuple(files))
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:
