@@ -94,18 +94,18 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from itertools import count
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from collage_engine.search.pricing import IMPOSSIBLE, Prices
+from collage_engine.search.pricing import IMPOSSIBLE, Prices, Value
 from collage_engine.search.state_space import SearchLimitExceeded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-    from collage_engine.search.pricing import PriceBook
     from collage_engine.search.state_space import Move, State, StateSpace
     from collage_engine.search.weights import Weights
 
@@ -141,6 +141,7 @@ class Solution:
         return self.cost is not None and self.lower_bound >= self.cost
 
 
+Label = TypeVar("Label", bound=Hashable)
 Values = tuple[Prices, ...]
 """The prices of a state's live values, in the order of ``State.live``."""
 Demands = tuple[int, ...]
@@ -228,35 +229,28 @@ class LabelSetting:
                 continue
             if len(later) > CHECK_EVERY:
                 self.check_clock()
-            if move.node_set is None:
-                for demands, cost in later:
-                    best_cost = best.get(demands)
-                    if best_cost is None or cost < best_cost:
-                        best[demands] = cost
-                continue
             for _, demands, cost in self.labels_before(move):
-                best_cost = best.get(demands)
-                if best_cost is None or cost < best_cost:
+                if cost < best.get(demands, IMPOSSIBLE):
                     best[demands] = cost
-        if best:
-            labels[state.index] = self._undominated_backward(state, best)
+        values = [value for k in state.live if (value := self.space.values[k]) is not None]
+
+        def excess(one: Demands, other: Demands) -> int:
+            return sum(map(Value.gap, values, one, other, state.unconsumed))
+
+        labels[state.index] = self._undominated(best, excess)
 
     def labels_before(self, move: Move) -> list[tuple[int, Demands, int]]:
         """Carry the backward labels of a move's target back over the move.
 
         Returns:
-            Per candidate of the move's node set and per label: (candidate, demands, cost).
+            Per candidate of the move's node set and per label: (candidate, demands, cost). Where
+            the move only makes a node set pending the candidate is -1.
         """
         nodes = move.node_set
-        assert nodes is not None
+        if nodes is None:
+            return [(-1, *label) for label in self.backward_labels[move.target.index]]
         eligible = self.eligible[nodes.index]
         cost_of = self.weights.cost
-        if not move.target.live and not move.consumed:
-            return [
-                (c, (), cost_of[c] + cost)
-                for _, cost in self.backward_labels[move.target.index]
-                for c in eligible
-            ]
         before: list[tuple[int, Demands, int]] = []
         produced, consumed = move.produced, move.consumed
         prices_of, demands_of = self.weights.prices, self.weights.demands
@@ -270,11 +264,8 @@ class LabelSetting:
             masks = demands_of[c]
             for later, later_cost, base in after:
                 cost = own + later_cost
-                if produced:
-                    for price, slot in zip(prices, produced, strict=True):
-                        cost += price[later[slot]]
-                    if cost >= IMPOSSIBLE:
-                        continue
+                for price, slot in zip(prices, produced, strict=True):
+                    cost += price[later[slot]]
                 demands = base
                 for (slot, _), mask in zip(consumed, masks, strict=True):
                     both = demands[slot] | mask
@@ -283,26 +274,24 @@ class LabelSetting:
                 before.append((c, demands, cost))
         return before
 
-    def _undominated_backward(self, state: State, best: dict[Demands, int]) -> list[BackwardLabel]:
-        if len(best) == 1:
-            return list(best.items())
-        ordered = sorted(best.items(), key=lambda item: item[1])
-        values = [self.space.values[position] for position in state.live]
-        unconsumed = state.unconsumed
-        kept: list[BackwardLabel] = []
-        for number, (demands, cost) in enumerate(ordered):
+    def _undominated(
+        self, best: Mapping[Label, int], excess: Callable[[Label, Label], int]
+    ) -> list[tuple[Label, int]]:
+        """Return the labels of a state that no other one dominates, the cheapest first.
+
+        Args:
+            best: The least cost by what a label says of the live values.
+            excess: Returns the most that one label can be charged above another one.
+        """
+        kept: list[tuple[Label, int]] = []
+        for number, (label, cost) in enumerate(sorted(best.items(), key=itemgetter(1))):
             if number % CHECK_EVERY == CHECK_EVERY - 1:
                 self.check_clock()
             for other, least in kept[:DOMINANCE_COMPARISONS]:
-                slack = cost - least
-                for value, one, two, fresh in zip(values, other, demands, unconsumed, strict=True):
-                    if one != two:
-                        assert value is not None
-                        slack -= value.gap(one, two, fresh)
-                if slack >= 0:
+                if excess(other, label) <= cost - least:
                     break
             else:
-                kept.append((demands, cost))
+                kept.append((label, cost))
         return kept
 
     # -- forward -----------------------------------------------------------------------------
@@ -315,24 +304,24 @@ class LabelSetting:
         Raises:
             SearchLimitExceeded: The time is over.
         """
-        arriving: list[dict[Values, int] | None] = [None] * len(self.space.states)
-        arriving[self.space.start().index] = {(): 0}
+        arriving: dict[int, dict[Values, int]] = {self.space.start().index: {(): 0}}
+        most = self.weights.book.excess
         for done, state in enumerate(self.states):
             if not done % CHECK_EVERY:
                 self.check_clock()
-            here = arriving[state.index]
-            if not here:
+
+            def excess(one: Values, other: Values, state: State = state) -> int:
+                return sum(map(most, one, other, state.open_consumers))
+
+            labels = self._undominated(arriving.pop(state.index, {}), excess)
+            if not labels:
                 continue
-            arriving[state.index] = None
-            labels = undominated_forward(self.weights.book, state, here)
             self.forward_labels[state.index] = labels
             for move in self.space.moves(state):
                 target = move.target.index
                 if not self.backward_labels[target]:
                     continue
-                there = arriving[target]
-                if there is None:
-                    there = arriving[target] = {}
+                there = arriving.setdefault(target, {})
                 if len(labels) > CHECK_EVERY:
                     self.check_clock()
                 self.extend_forward(labels, move, there)
@@ -351,9 +340,7 @@ class LabelSetting:
         """
         if move.node_set is None:
             for values, cost in labels:
-                best_cost = there.get(values)
-                if best_cost is None or cost < best_cost:
-                    there[values] = cost
+                there[values] = min(cost, there.get(values, cost))
             return
         eligible = self.eligible[move.node_set.index]
         weights = self.weights
@@ -376,11 +363,8 @@ class LabelSetting:
                         paid = prices.pay(*bill)
                     cost += paid[0]
                     row = (*row, paid[1])
-                if cost >= IMPOSSIBLE:
-                    continue
                 key = () if no_values else gather((*row, *produced))
-                best_cost = there.get(key)
-                if best_cost is None or cost < best_cost:
+                if cost < there.get(key, IMPOSSIBLE):
                     there[key] = cost
 
     def update_least_through(self, move: Move, labels: list[ForwardLabel]) -> None:
@@ -439,35 +423,6 @@ class LabelSetting:
         """
         if time.monotonic() > self.deadline:
             raise SearchLimitExceeded
-
-
-def undominated_forward(
-    book: PriceBook, state: State, here: dict[Values, int]
-) -> list[ForwardLabel]:
-    """Return the forward labels of a state that no other one dominates, the cheapest first.
-
-    Args:
-        book: Bounds how much worse off one value is than another.
-        state: The state.
-        here: The least cost by values.
-    """
-    if len(here) == 1:
-        return list(here.items())
-    ordered = sorted(here.items(), key=itemgetter(1))
-    excess = book.excess
-    open_consumers = state.open_consumers
-    kept: list[ForwardLabel] = []
-    for values, cost in ordered:
-        for other, least in kept[:DOMINANCE_COMPARISONS]:
-            slack = cost - least
-            for one, two, consumers in zip(other, values, open_consumers, strict=True):
-                if one is not two:
-                    slack -= excess(one, two, consumers)
-            if slack >= 0:
-                break
-        else:
-            kept.append((values, cost))
-    return kept
 
 
 def apply_candidate(

@@ -62,8 +62,6 @@ class NodeSet:
     first: int = field(init=False)
     mask: int = field(init=False)
     """Bit set of the members, relative to ``first``."""
-    later_inputs: int = field(init=False)
-    """Bit set of the inputs that come after ``first``, relative to it."""
     candidates: list[int] = field(default_factory=list)
     consumed: tuple[int, ...] = ()
     """The inputs on which a transition can cost something."""
@@ -73,8 +71,6 @@ class NodeSet:
     def __post_init__(self) -> None:
         self.first = self.members[0]
         self.mask = sum(1 << (position - self.first) for position in self.members)
-        later = (position for position in self.inputs if position > self.first)
-        self.later_inputs = sum(1 << (position - self.first) for position in later)
 
 
 def _select_nothing(values: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -139,7 +135,7 @@ class State:
     """The moves that start here; None until they are computed."""
 
 
-StateKey = tuple[int, int] | tuple[int, int, tuple[int, ...]]
+StateKey = tuple[int, int, tuple[int, ...]]
 
 
 class StateSpace:
@@ -219,7 +215,7 @@ class StateSpace:
         return self._state(0, 0, ())
 
     def _state(self, first: int, ahead: int, pending: tuple[int, ...]) -> State:
-        key: StateKey = (first, ahead, pending) if pending else (first, ahead)
+        key = first, ahead, pending
         state = self.states.get(key)
         if state is None:
             state = self.states[key] = State(len(self.states), first, ahead, pending)
@@ -254,44 +250,27 @@ class StateSpace:
         state.moves = moves
         if state.first_uncovered == self.count:
             return moves
-        if state.pending:
-            self._add_moves_under_pending(state, moves)
-            return moves
-        ahead = state.covered_ahead
-        for nodes in self.starting_at[state.first_uncovered]:
-            if nodes.mask & ahead:
+        first, pending = state.first_uncovered, state.pending
+        taken, holding = state.covered_ahead, self.starting_at[first]
+        if pending:
+            top = self.node_sets[pending[-1]]
+            missing = self._missing(top, state)
+            assert missing is not None
+            if not missing:
+                moves.append(self._apply(state, top, pending[:-1]))
+                return moves
+            holding = self.containing(first + (missing & -missing).bit_length() - 1)
+            for index in pending:
+                taken |= self._relative_mask(self.node_sets[index], first)
+        for nodes in holding:
+            if nodes.first < first or self._relative_mask(nodes, first) & taken:
                 continue
-            if nodes.later_inputs & ~ahead:
-                if self._missing(nodes, state) is not None:
-                    moves.append(self._make_pending(state, nodes))
-            else:
-                moves.append(self._apply(state, nodes, ()))
-        return moves
-
-    def _add_moves_under_pending(self, state: State, moves: list[Move]) -> None:
-        """Add the moves of a state whose stack of pending node sets is not empty."""
-        top = self.node_sets[state.pending[-1]]
-        missing = self._missing(top, state)
-        assert missing is not None
-        if not missing:
-            moves.append(self._apply(state, top, state.pending[:-1]))
-            return
-        target = state.first_uncovered + (missing & -missing).bit_length() - 1
-        taken = state.covered_ahead
-        for index in state.pending:
-            taken |= self._relative_mask(self.node_sets[index], state.first_uncovered)
-        for nodes in self.containing(target):
-            if nodes.first < state.first_uncovered:
-                continue
-            if self._relative_mask(nodes, state.first_uncovered) & taken:
-                continue
-            lacks = self._missing(nodes, state)
-            if lacks is None:
-                continue
-            if lacks:
+            missing = self._missing(nodes, state)
+            if missing:
                 moves.append(self._make_pending(state, nodes))
-            else:
-                moves.append(self._apply(state, nodes, state.pending))
+            elif missing is not None:
+                moves.append(self._apply(state, nodes, pending))
+        return moves
 
     def _relative_mask(self, nodes: NodeSet, first: int) -> int:
         return nodes.mask << (nodes.first - first)
