@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from collage_engine.records.pin import LimitVerdict
-from collage_engine.search.limited_search import RuntimeSets
 from collage_engine.search.limits import (
     LimitName,
     RuntimeLimits,
@@ -35,6 +34,7 @@ from collage_engine.search.problem import (
     describe,
     nodes_in_words,
 )
+from collage_engine.search.search import RuntimeSets
 from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 

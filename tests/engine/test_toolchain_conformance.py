@@ -14,8 +14,8 @@ import pytest
 from collage_engine.candidates.catalog import nan_losses, source_of
 from collage_engine.model.importer import import_onnx
 from collage_engine.records.placement import NanLoss, Placement
-from collage_engine.run.conformance.nan import nan_is_handed_on
 from collage_engine.run.conformance.subject import Nonconformance, Subject
+from collage_engine.run.conformance.values import nan_is_handed_on
 from collage_engine.toolchains import registry
 from collage_engine.wording.facts import nan_losses_text
 from tests.support.conformance import demand_conformance, every_check, names_of_toolchains

@@ -20,12 +20,10 @@ from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.run.conformance.exact import exact_values_are_exact
 from collage_engine.run.conformance.module_checks import (
     calls_leave_nothing,
     threads_take_turns,
 )
-from collage_engine.run.conformance.nan import nan_is_handed_on
 from collage_engine.run.conformance.subject import (
     TOLERANCE,
     NotApplicable,
@@ -33,6 +31,7 @@ from collage_engine.run.conformance.subject import (
     demand,
     described,
 )
+from collage_engine.run.conformance.values import exact_values_are_exact, nan_is_handed_on
 from collage_engine.support.errors import MOST_CHARACTERS
 from collage_engine.support.text import counted
 from collage_engine.toolchains import capabilities, registry
