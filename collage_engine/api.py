@@ -388,7 +388,7 @@ class Session:
     @property
     def shapes(self) -> tuple[ShapeChoice, ...]:
         """Return the shapes that the model is placed for together; none where it is for one."""
-        return tuple(entry.choice for entry in answers.shapes_list(self._opened).entries)
+        return tuple(entry.choice for entry in answers.shapes_list(self._opened))
 
     def of_shape(self, dims: Mapping[str, int]) -> Session:
         """Return the session of one of the shapes; it ends with this one.
@@ -400,7 +400,7 @@ class Session:
             UsageError: No shape has these sizes, or several have them.
         """
         named = ShapeChoice(dims=_typed("dims", dims, dict[str, int]))
-        entries = answers.shapes_list(self._opened).entries
+        entries = answers.shapes_list(self._opened)
         matches = [each for each in entries if named.dims.items() <= each.choice.dims.items()]
         if len(matches) != 1:
             text, every = named.text, ", ".join(e.choice.text for e in entries)

@@ -197,7 +197,7 @@ def _toolchains(options: argparse.Namespace) -> int:
         raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
-        states = engine.request(p.ToolchainsList(anew=True)).toolchains
+        states = engine.request(p.ToolchainsList(anew=True))
     _tell(options, {"toolchains": states}, lambda: output.print_toolchains(states))
     return 0
 

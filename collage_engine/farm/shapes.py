@@ -101,7 +101,7 @@ def place_shapes(
         earlier_session(session)  # what is no session is found before the model is opened
     # All shapes are opened, so that nothing is measured before all fit.
     wanted = p.ShapesOpen(model=p.ModelOpen(path=str(path)), choices=tuple(choices))
-    entries = engine.request(wanted).entries
+    entries = engine.request(wanted)
     handles = [entry.document for entry in entries]
     if session is not None:
         engine.request(p.SessionContinue(document=handles[0], path=str(session)))

@@ -27,7 +27,7 @@ from collage_engine.records.answers import (
 from collage_engine.records.candidate import Candidate, CandidateRecord
 from collage_engine.records.event import Event
 from collage_engine.records.graph import GraphRecord, ModelRecord
-from collage_engine.records.pin import Pin, PinVerdict
+from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Profile, Run
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import OpenSizes, ShapeChoice, ShapeRow, Sharing
@@ -55,12 +55,6 @@ class HelloAnswer(msgspec.Struct, frozen=True, kw_only=True):
     host: str
 
 
-class Toolchains(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``toolchains.list`` (no parameters)."""
-
-    toolchains: tuple[ToolchainState, ...]
-
-
 class ShapeEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One of the shapes that a model is open for."""
 
@@ -70,12 +64,6 @@ class ShapeEntry(msgspec.Struct, frozen=True, kw_only=True):
     model: ModelRecord
     row: ShapeRow | None = None
     """Its line of the table of shapes, from its newest run; None before the first."""
-
-
-class ShapesAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``shapes.open`` and ``shapes.list``; no entries: the document is alone."""
-
-    entries: tuple[ShapeEntry, ...] = ()
 
 
 class ModelAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,31 +83,12 @@ class GraphAnswer(msgspec.Struct, frozen=True, kw_only=True):
     pins: tuple[Pin, ...] = ()
 
 
-class PinsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``pins.set``."""
-
-    verdicts: tuple[PinVerdict, ...]
-    """``pending`` until costs are known."""
-
-
-class RunStarted(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``run.start``: the id of the run."""
-
-    run: str
-
-
 class CandidatesAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of ``candidates.query`` and ``measure.now``."""
 
     candidates: tuple[CandidateRecord, ...]
     prices: dict[str, Price] = {}
     """As in ``SearchAnswer``."""
-
-
-class RunsAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of ``runs.list`` and ``runs.edit``: the runs, the oldest first."""
-
-    runs: tuple[Run, ...]
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -216,7 +185,7 @@ class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=
     """As for ``model.open``: these say what the choices leave open."""
 
 
-class ShapesOpen(Request[ShapesAnswer], frozen=True, kw_only=True):
+class ShapesOpen(Request[tuple[ShapeEntry, ...]], frozen=True, kw_only=True):
     """``shapes.open``: open a model for several shapes."""
 
     method = "shapes.open"
@@ -228,7 +197,7 @@ class ShapesOpen(Request[ShapesAnswer], frozen=True, kw_only=True):
     choices: tuple[ShapeChoice, ...]
 
 
-class ToolchainsList(Request[Toolchains], frozen=True, kw_only=True):
+class ToolchainsList(Request[tuple[ToolchainState, ...]], frozen=True, kw_only=True):
     """``toolchains.list``: probe every toolchain."""
 
     method = "toolchains.list"
@@ -248,29 +217,29 @@ class GraphGet(DocumentRequest[GraphAnswer], frozen=True, kw_only=True):
     method = "graph.get"
 
 
-class ShapesList(DocumentRequest[ShapesAnswer], frozen=True, kw_only=True):
-    """``shapes.list``: the shapes that the document's model is open for."""
+class ShapesList(DocumentRequest[tuple[ShapeEntry, ...]], frozen=True, kw_only=True):
+    """``shapes.list``: the shapes that the document's model is open for; none: it is alone."""
 
     method = "shapes.list"
 
 
-class RunsList(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):
-    """``runs.list``: the document's runs."""
+class RunsList(DocumentRequest[tuple[Run, ...]], frozen=True, kw_only=True):
+    """``runs.list``: the document's runs, the oldest first."""
 
     method = "runs.list"
 
 
-class PinsSet(DocumentRequest[PinsAnswer], frozen=True, kw_only=True):
-    """``pins.set``: replace the document's pins."""
+class PinsSet(DocumentRequest[None], frozen=True, kw_only=True):
+    """``pins.set``: replace the document's pins; verdicts come with the next search or run."""
 
     method = "pins.set"
     pins: tuple[Pin, ...]
 
 
-class RunStart(ModelRequest[RunStarted, RunUpdate], frozen=True, kw_only=True):
+class RunStart(ModelRequest[str, RunUpdate], frozen=True, kw_only=True):
     """``run.start``: the whole run.
 
-    It is answered at once with ``RunStarted``; then come notifications ``stage, progress, measured,
+    It is answered at once with the run's id; then come notifications ``stage, progress, measured,
     log, provisional`` and finally ``done`` for this document. ``settings.budget_s`` is the time of
     the whole run; ``settings.confirmation`` ``"quick"`` compares the best cover with the last run's
     placement and the best baseline only.
@@ -371,8 +340,8 @@ class InsideQuery(ModelRequest[InsideAnswer, InsideAnswer], frozen=True, kw_only
     node: int | None = None
 
 
-class RunEdit(DocumentRequest[RunsAnswer], frozen=True, kw_only=True):
-    """``runs.edit``: rename, note or delete a run."""
+class RunEdit(DocumentRequest[tuple[Run, ...]], frozen=True, kw_only=True):
+    """``runs.edit``: rename, note or delete a run; answered as ``runs.list`` is."""
 
     method = "runs.edit"
     run: str

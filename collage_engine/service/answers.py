@@ -16,8 +16,7 @@ from collage_engine.planning.search_inputs import make_placement
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import ExplainAnswer, SearchAnswer
 from collage_engine.records.candidate import table_of
-from collage_engine.records.pin import PinVerdict
-from collage_engine.records.placement import Placement
+from collage_engine.records.placement import Placement, Run
 from collage_engine.service.open_document import OpenDocument
 from collage_engine.store.pins import parse_pin
 from collage_engine.support.errors import UsageError
@@ -32,8 +31,8 @@ def graph_get(opened: OpenDocument, request: p.GraphGet) -> p.GraphAnswer:
 # -- pins and search -------------------------------------------------------------------
 
 
-def pins_set(opened: OpenDocument, request: p.PinsSet) -> p.PinsAnswer:
-    """Replace the document's pins; verdicts come with the next search or run."""
+def pins_set(opened: OpenDocument, request: p.PinsSet) -> None:
+    """Replace the document's pins; UsageError where one does not fit the graph."""
     graph = opened.document.graph
     operators = len(graph.nodes)
     for pin in request.pins:
@@ -45,9 +44,6 @@ def pins_set(opened: OpenDocument, request: p.PinsSet) -> p.PinsAnswer:
     ]
     with opened.lock:
         opened.document.pins = whole
-    return p.PinsAnswer(
-        verdicts=tuple(PinVerdict(pin=pin.written, state="pending") for pin in request.pins)
-    )
 
 
 def set_pins(opened: OpenDocument, texts: Sequence[str]) -> None:
@@ -126,27 +122,27 @@ def _shown(opened: OpenDocument, named: p.ShownCover) -> Placement | None:
 # -- runs ------------------------------------------------------------------------------
 
 
-def runs_list(opened: OpenDocument, request: p.RunsList) -> p.RunsAnswer:
+def runs_list(opened: OpenDocument, request: p.RunsList) -> tuple[Run, ...]:
     """Return the document's runs, the oldest first."""
-    return p.RunsAnswer(runs=tuple(opened.document.runs))
+    return tuple(opened.document.runs)
 
 
-def shapes_list(opened: OpenDocument, request: p.ShapesList | None = None) -> p.ShapesAnswer:
+def shapes_list(
+    opened: OpenDocument, request: p.ShapesList | None = None
+) -> tuple[p.ShapeEntry, ...]:
     """Return the shapes that the document's model is open for, and the table of them."""
-    return p.ShapesAnswer(
-        entries=tuple(
-            p.ShapeEntry(
-                choice=member.choice,
-                document=member.handle,
-                model=member.document.model,
-                row=member.row,
-            )
-            for member in opened.together
+    return tuple(
+        p.ShapeEntry(
+            choice=member.choice,
+            document=member.handle,
+            model=member.document.model,
+            row=member.row,
         )
+        for member in opened.together
     )
 
 
-def runs_edit(opened: OpenDocument, request: p.RunEdit) -> p.RunsAnswer:
+def runs_edit(opened: OpenDocument, request: p.RunEdit) -> tuple[Run, ...]:
     """Rename a run, put a note on it, or delete it; return the runs as they are then."""
     run = opened.run(request.run)
     with opened.lock:
@@ -156,7 +152,7 @@ def runs_edit(opened: OpenDocument, request: p.RunEdit) -> p.RunsAnswer:
             run.name = request.name
         if request.note is not None:
             run.note = request.note
-    return p.RunsAnswer(runs=tuple(opened.document.runs))
+        return tuple(opened.document.runs)
 
 
 def export_report(opened: OpenDocument, request: p.ExportReport) -> p.Exported:

@@ -136,7 +136,7 @@ class Engine:
             version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
         )
 
-    def toolchains_list(self, request: p.ToolchainsList) -> p.Toolchains:
+    def toolchains_list(self, request: p.ToolchainsList) -> tuple[ToolchainState, ...]:
         """Probe every toolchain.
 
         The listener is told of each for which a process is started, since that may take long.
@@ -148,7 +148,7 @@ class Engine:
         def on_child(name: str) -> None:
             self.tell("", Probing(number=names.index(name) + 1, total=len(names)))
 
-        return p.Toolchains(toolchains=tuple(probe_all(anew=request.anew, on_child=on_child)))
+        return tuple(probe_all(anew=request.anew, on_child=on_child))
 
     # -- documents ---------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class Engine:
         """Say which sizes of inputs choices give; nothing is imported."""
         return self._side_job(Job(request=request, path=str(user_path(request.path).resolve())))
 
-    def shapes_open(self, request: p.ShapesOpen) -> p.ShapesAnswer:
+    def shapes_open(self, request: p.ShapesOpen) -> tuple[p.ShapeEntry, ...]:
         """Open a model for several shapes, as documents that know each other.
 
         Raises:
@@ -278,8 +278,8 @@ class Engine:
             member = opened if shape.document is None else self._admit(shape.document)
             member.choice, member.together = shape.choice, members
             members.append(member)
-        together = answers.shapes_list(opened)
-        return p.ModelAnswer(document=opened.handle, model=document.model, shapes=together.entries)
+        entries = answers.shapes_list(opened)
+        return p.ModelAnswer(document=opened.handle, model=document.model, shapes=entries)
 
     def session_continue(self, opened: OpenDocument, request: p.SessionContinue) -> None:
         """Take over what a session's file holds of a model, if there is one, to save to it again.
@@ -325,8 +325,8 @@ class Engine:
 
     # -- runs --------------------------------------------------------------------------
 
-    def run_start(self, opened: OpenDocument, request: p.RunStart) -> p.RunStarted:
-        """Start a run in a thread of its own, under the pins as they are now.
+    def run_start(self, opened: OpenDocument, request: p.RunStart) -> str:
+        """Start a run in a thread of its own, under the pins as they are now; return its id.
 
         Raises:
             UsageError: Another run is under way.
@@ -338,7 +338,7 @@ class Engine:
             opened.running = Ticket()
         work = (opened, request, tuple(opened.document.pins))
         threading.Thread(target=self._run_in_thread, args=work, daemon=True).start()
-        return p.RunStarted(run=request.run)
+        return request.run
 
     def _run_in_thread(
         self, opened: OpenDocument, request: p.RunStart, pins: tuple[Pin, ...]

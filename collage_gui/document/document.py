@@ -395,7 +395,7 @@ class Shapes(QObject):
         if self.entries and self._document.handle:
             params = protocol.ShapesList(document=self._document.handle)
             requests = self._document.requests
-            requests.send(params, lambda answer: self.take(answer.entries), topic="shapes")
+            requests.send(params, self.take, topic="shapes")
 
 
 class Document(QObject):
@@ -618,7 +618,7 @@ class Document(QObject):
             then: Called when the engine has opened them.
         """
 
-        def arrived(answer: protocol.ShapesAnswer) -> None:
+        def arrived(answer: tuple[protocol.ShapeEntry, ...]) -> None:
             self._shapes_arrived(answer)
             then()
 
@@ -628,13 +628,13 @@ class Document(QObject):
         params = protocol.ShapesOpen(model=model, document=self.handle, choices=choices)
         self.requests.send(params, arrived, topic="open")
 
-    def _shapes_arrived(self, answer: protocol.ShapesAnswer) -> None:
+    def _shapes_arrived(self, entries: tuple[protocol.ShapeEntry, ...]) -> None:
         was_open = self.is_open
-        self.shapes.take(answer.entries)
+        self.shapes.take(entries)
         if was_open:
             self.mark_unsaved()
         if self.shapes.shown is None:
-            self.switch(answer.entries[0], lambda: None, keep_pins=True)
+            self.switch(entries[0], lambda: None, keep_pins=True)
         self.title_changed.emit()
 
     def switch(

@@ -138,13 +138,15 @@ class PinSet(QObject):
         if not self._requests.handle:
             return
 
-        def arrived(answer: protocol.PinsAnswer) -> None:
+        params = protocol.PinsSet(document=self._requests.handle, pins=self.current)
+
+        def arrived(_: None) -> None:
             if not self.verdicts:
-                self.verdicts = answer.verdicts
+                pins = (pin.written for pin in params.pins)
+                self.verdicts = tuple(PinVerdict(pin=pin, state="pending") for pin in pins)
                 self.changed.emit()
             self.accepted.emit()
 
-        params = protocol.PinsSet(document=self._requests.handle, pins=self.current)
         self._requests.send(params, arrived, topic="pins")
 
 

@@ -114,8 +114,8 @@ class Runs(QObject):
             then: Called when they have arrived and were announced.
         """
 
-        def arrived(answer: protocol.RunsAnswer) -> None:
-            self._take(answer)
+        def arrived(runs: tuple[Run, ...]) -> None:
+            self._take(runs)
             if then is not None:
                 then()
 
@@ -200,9 +200,9 @@ class Runs(QObject):
         self.all, self.hidden, self.provisional = [], set(), None
 
     def _edit(self, run_id: str, field: str, value: str) -> None:
-        def arrived(answer: protocol.RunsAnswer) -> None:
+        def arrived(runs: tuple[Run, ...]) -> None:
             self.edited.emit()
-            self._take(answer)
+            self._take(runs)
 
         params = protocol.RunEdit(document=self._requests.handle, run=run_id)
         params = msgspec.structs.replace(params, **{field: value})
@@ -213,8 +213,8 @@ class Runs(QObject):
         self.edited.emit()
         self.changed.emit()
 
-    def _take(self, answer: protocol.RunsAnswer) -> None:
-        self.all = list(answer.runs)
+    def _take(self, runs: tuple[Run, ...]) -> None:
+        self.all = list(runs)
         for run in self.all:
             register_toolchains(run.toolchains)
         self.changed.emit()

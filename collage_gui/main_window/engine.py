@@ -106,8 +106,8 @@ class Engine(QObject):
         else:
             document.open_model(document.path)
 
-    def _toolchains_arrived(self, answer: protocol.Toolchains) -> None:
-        self.states = answer.toolchains
+    def _toolchains_arrived(self, states: tuple[ToolchainState, ...]) -> None:
+        self.states = states
         register_toolchains(self.states)
         for page in self._documents.pages:
             page.show_toolchains(self.states)

@@ -84,10 +84,10 @@ def test_a_run_over_the_wire(client):
     graph = client.call("graph.get", document=handle)["graph"]
     assert len(graph["nodes"]) == opened["model"]["nodes"]
     settings = {"toolchains": ["onnxruntime"], "threads": 1, "in_place": False}
-    run = client.call("run.start", document=handle, settings=settings)["run"]
+    run = client.call("run.start", document=handle, settings=settings)
     done = client.wait_for("done")
     assert done["event"] == {"type": "done", "state": "finished", "run": run, "reason": None}
-    placed = client.call("runs.list", document=handle)["runs"][0]
+    placed = client.call("runs.list", document=handle)[0]
     assert placed["placement"]["measured_us"] > 0
     costs = client.call("candidates.query", document=handle, nodes=[0])
     assert all(0 in c["nodes"] for c in costs["candidates"])

@@ -79,7 +79,7 @@ def ask_more(session: str) -> None:
         for nodes in sorted(unknown):
             engine.request(p.MeasureNow(document=document, nodes=nodes))
         engine.request(p.SessionSave(document=document, path=session))
-        (run,) = engine.request(p.RunsList(document=document)).runs
+        (run,) = engine.request(p.RunsList(document=document))
         assert run.placement is not None
         first = run.placement.partitions[0].candidate
         looked = engine.request(p.InsideQuery(document=document, candidate=first, node=0))

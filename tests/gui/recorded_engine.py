@@ -341,7 +341,7 @@ class PlayedEngine(engine.Engine):
             states = (*recorded("small").toolchains, MISSING)
             for number in range(1, len(states) + 1):
                 self.tell("", Probing(number=number, total=len(states)))
-            return p.Toolchains(toolchains=states)  # type: ignore[return-value]
+            return states  # type: ignore[return-value]
         answer = super().request(request, ticket)
         if isinstance(answer, p.HelloAnswer):
             if OPTIONS.noise:
