@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Required, TypedDict
 
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.lowering.stopwatch import time_kernels
+from collage_engine.lowering.stopwatch import KernelTime, time_kernels
 from collage_engine.machine.cuda import cuda_probe
 from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.machine.worker import Worker, WorkerError
@@ -87,7 +87,7 @@ class ArtifactProcess:
         """Return the seconds of single calls of the artifact that is open."""
         return loader.seconds_of_calls(self._model, self._inputs, seconds, least)
 
-    def time_kernels(self) -> tuple[list[tuple[str, float, float]], float]:
+    def time_kernels(self) -> tuple[list[KernelTime], float]:
         """Time what the virtual machine calls; see ``lowering.stopwatch``."""
         tensors = self._model.bind(self._inputs)
         return time_kernels(self._model, lambda: self._model.invoke(tensors), TRACED_RUNS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from collage_engine.artifact.artifact_run import ArtifactProcess, artifact_process, open_artifact
 from collage_engine.artifact.paired_times import timed_manifest
-from collage_engine.lowering.built import BOOKKEEPING, Kernel, kernels_of_calls
+from collage_engine.lowering.built import Kernel, working_calls
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import ANSWER_S
@@ -32,20 +32,19 @@ def traced_artifact(folder: Path) -> tuple[Placement, list[tuple[int, int]], str
         calls, _ = worker.call(ArtifactProcess.time_kernels, 2 * ANSWER_S)
     placed = manifest["placement"]
     kernels = [Kernel(name=name, part=part) for name, part in placed["kernels"]]
-    owners = kernels_of_calls(kernels, [name for name, *_ in calls])
-    layers, waited_us = [], 0.0
-    for (name, us, gap_us), owner in zip(calls, owners, strict=True):
-        waited_us += gap_us
-        if owner is None and name.startswith(BOOKKEEPING):
-            waited_us += us
-            continue
-        part = None if owner is None else owner.part
-        layers.append(LayerTime(name=name, us=us, gap_us=waited_us, partition=part))
-        waited_us = 0.0
+    layers = tuple(
+        LayerTime(
+            name=call.kernel,
+            us=call.us,
+            gap_us=call.gap_us,
+            partition=None if kernel is None else kernel.part,
+        )
+        for call, kernel in working_calls(kernels, calls)
+    )
     placement = Placement(
         partitions=convert(placed["partitions"], tuple[Partition, ...], json=True),
         estimated_us=None,
-        measured_us=sum(us + gap_us for _, us, gap_us in calls),
-        layers=tuple(layers),
+        measured_us=sum(call.us + call.gap_us for call in calls),
+        layers=layers,
     )
     return placement, placed["hand_overs"], manifest["model"]["name"]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import runpy
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
+from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.support.typed import decode
@@ -52,42 +53,30 @@ class BuiltModule(msgspec.Struct, frozen=True, kw_only=True):
     """What device code is compiled for (sm_90a); empty: all of it runs on the host."""
 
 
-def attribute_kernels(
-    kernels: tuple[Kernel, ...], seen: list[tuple[str, float]]
-) -> tuple[list[float], list[tuple[str, float]]]:
-    """Attribute the calls of a profile to the partitions that they belong to.
+def working_calls(
+    kernels: Sequence[Kernel], calls: Iterable[KernelTime]
+) -> Iterator[tuple[KernelTime, Kernel | None]]:
+    """Yield the calls of a profile that do work, each with the kernel that it is of.
 
-    Calls are matched with kernels in order; kernels that the build dropped are skipped.
+    Calls are matched with kernels in order; kernels that the build dropped are skipped. The virtual
+    machine's own bookkeeping counts among what passes before the next call.
 
     Args:
         kernels: The kernels that ``main`` calls, in order.
-        seen: The calls of a profile in order: name, and microseconds.
+        calls: The calls of a profile in order.
 
-    Returns:
-        The microseconds of each partition, and the calls outside of every partition (conversions
-        and copies, without the virtual machine's own bookkeeping).
+    Yields:
+        A call, and its kernel; None: it belongs to no partition, as a conversion or a copy.
     """
-    count = max((kernel.part for kernel in kernels), default=-1) + 1
-    owned = [0.0] * count
-    outside: list[tuple[str, float]] = []
-    owners = kernels_of_calls(kernels, [name for name, _ in seen])
-    for (name, us), kernel in zip(seen, owners, strict=True):
-        if kernel is not None:
-            owned[kernel.part] += us
-        elif not name.startswith(BOOKKEEPING):
-            outside.append((name, us))
-    return owned, outside
-
-
-def kernels_of_calls(kernels: Sequence[Kernel], names: Sequence[str]) -> list[Kernel | None]:
-    """Return the kernel that each call is of; None: no partition's. See ``attribute_kernels``."""
-    found: list[Kernel | None] = []
-    at = 0
-    for name in names:
-        place = next((i for i in range(at, len(kernels)) if kernels[i].name == name), None)
-        found.append(None if place is None else kernels[place])
-        at = at if place is None else place + 1
-    return found
+    at, gap_us = 0, 0.0
+    for call in calls:
+        place = next((i for i in range(at, len(kernels)) if kernels[i].name == call.kernel), None)
+        gap_us += call.gap_us
+        if place is None and call.kernel.startswith(BOOKKEEPING):
+            gap_us += call.us
+            continue
+        yield call._replace(gap_us=gap_us), None if place is None else kernels[place]
+        at, gap_us = at if place is None else place + 1, 0.0
 
 
 BOOKKEEPING = (

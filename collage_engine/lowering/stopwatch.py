@@ -12,7 +12,7 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from collage_engine.machine.device import least_disturbed
 
@@ -98,9 +98,16 @@ def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str
     return names, moments[1:]
 
 
-def time_kernels(
-    vm: Any, call: Callable[[], Any], runs: int
-) -> tuple[list[tuple[str, float, float]], float]:
+class KernelTime(NamedTuple):
+    """A call the VM made, in its place in the order of calls."""
+
+    kernel: str
+    us: float
+    gap_us: float = 0.0
+    """Microseconds since the call before, in which the virtual machine works."""
+
+
+def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[KernelTime], float]:
     """Time every call that TVM's virtual machine makes in a run of a model.
 
     The stopwatch's own cost is subtracted from calls and from what passes between them: what the
@@ -112,9 +119,8 @@ def time_kernels(
         runs: How many runs are timed, after one that warms up.
 
     Returns:
-        The name of each call in their order, its microseconds, and those that passed since the call
-        before; and the microseconds of a run before the first call and after the last one. All are
-        medians of the runs that were disturbed least.
+        The calls in their order; and the microseconds of a run before the first call and after the
+        last one. All are medians of the runs that were disturbed least.
 
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
@@ -128,7 +134,7 @@ def time_kernels(
     empty = [ns for name, ns in zip(names, medians, strict=True) if name == "vm.builtin.null_value"]
     cost = statistics.median(empty or [min(medians, default=0.0)])
     calls = [
-        (name, max(0.0, ns - cost) / 1000, max(0.0, gap - cost) / 1000)
+        KernelTime(name, max(0.0, ns - cost) / 1000, max(0.0, gap - cost) / 1000)
         for name, ns, gap in zip(names, medians, gaps, strict=True)
     ]
     return calls, (typical[0] + typical[-1]) / 1000

@@ -84,23 +84,20 @@ def constants_from(
 
 def measure_constants(
     instances: Sequence[str],
-    time_alone: Callable[[str], float | None],
-    build_and_time: Callable[[Sequence[tuple[str, ...]]], dict[tuple[str, ...], float]],
+    time_chains: Callable[[Sequence[tuple[str, ...]]], Mapping[tuple[str, ...], float]],
 ) -> dict[str, float]:
     """Time what is needed and derive the constants.
 
     Args:
         instances: Ids of toolchain instances.
-        time_alone: Gives the microseconds of an instance's partition by itself, as candidates are
-            timed; None where it has none.
-        build_and_time: Builds whole modules of chains and times them in rounds, against each other
-            and against single partitions, which are chains of one. What it cannot build is missing
-            in its answer.
+        time_chains: Builds whole modules of chains and times them in rounds, against each other and
+            against single partitions, timed as candidates are, which are chains of one. What it
+            cannot build or run is missing in its answer.
     """
-    alone = {name: us for name in instances if (us := time_alone(name)) is not None}
-    times = build_and_time([*((name,) for name in alone), *wanted_chains(list(alone))])
-    alone |= {chain[0]: us for chain, us in times.items() if len(chain) == 1}
-    return constants_from(alone, times)
+    alone = time_chains([(name,) for name in instances])
+    names = [name for (name,), us in alone.items() if us <= SLOWEST_US]
+    times = time_chains([*((name,) for name in names), *wanted_chains(names)])
+    return constants_from({name: times[name,] for name in names}, times)
 
 
 _LOG = logging.getLogger(__name__)
@@ -137,7 +134,7 @@ def run_job(request: TransitionRequest) -> dict[str, float]:
     names = [instance.toolchain for instance in request.instances]
     bench = ChainBench(request)
     with bench.open:
-        return measure_constants(names, bench.time_alone, bench.time_chains)
+        return measure_constants(names, bench.time_chains)
 
 
 def chain_model(length: int) -> ModelProto:
@@ -169,58 +166,50 @@ class ChainBench:
             if len(model.graph.operators) != length:
                 raise MeasureError("the importer simplified the chain that was to be measured")
         self.input = self.models[SHORT].random_inputs(0)["v0"]
-        self.alone: dict[str, TimedCall] = {}
-        """A partition of each toolchain by itself, which is timed again beside the chains."""
+        self.built: dict[tuple[str, ...], TimedCall] = {}
         self.open = contextlib.ExitStack()
-
-    def time_alone(self, name: str) -> float | None:
-        """Return the microseconds of a toolchain's partition of one ReLU, timed as candidates are.
-
-        Args:
-            name: The toolchain.
-
-        Returns:
-            None where it cannot compile or run the partition, or takes more than ``SLOWEST_US``.
-        """
-        from collage_engine.lowering.compile import Compiled
-        from collage_engine.lowering.extract import function_of
-
-        # From the middle of the chain: its input comes from another operator.
-        function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
-        try:
-            with OWN_RISK.during(name, limit_s=self.request.step_s):
-                timer = self.open.enter_context(Compiled(function)).timer([self.input])
-                us = self._time({(name,): timer})[0]
-        except (Exception, SystemExit) as error:
-            _LOG.info("transitions of %s are not measured: %s", name, fault_reason(error))
-            return None
-        if us > SLOWEST_US:
-            _LOG.info("transitions of %s are not measured: a call took %.0f µs", name, us)
-            return None
-        self.alone[name] = timer
-        return us
 
     def time_chains(self, chains: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], float]:
         """Return the microseconds of chains, all timed in the same rounds.
+
+        Of a chain of two toolchains the later one is noted as at risk.
 
         Args:
             chains: The toolchain of each ReLU in a row; a chain of one is a partition by itself.
 
         Returns:
-            Microseconds by chain, without chains that cannot be built or run.
+            Microseconds by chain, those of its fastest sample, without chains that cannot be built
+            or run.
         """
-        built: dict[tuple[str, ...], TimedCall] = {
-            chain: self.alone[chain[0]] for chain in chains if len(chain) == 1
-        }
+        limit_s = self.request.step_s
         for chain in chains:
-            if chain in built:
-                continue
             try:
-                with OWN_RISK.during(chain[-1], limit_s=self.request.step_s):
-                    built[chain] = self._build(chain)
-            except (Exception, SystemExit):
-                continue  # the toolchain has no such chain; its pairs stay unknown
-        return dict(zip(built, self._time(built), strict=True))
+                with OWN_RISK.during(chain[-1], limit_s=limit_s):
+                    if chain not in self.built:
+                        timer = self._build(chain) if len(chain) > 1 else self._alone(chain[0])
+                        timer(1)
+                        self.built[chain] = timer
+            except (Exception, SystemExit) as error:
+                names = " and ".join(dict.fromkeys(chain))
+                _LOG.info("transitions of %s are not measured: %s", names, fault_reason(error))
+        timed = [chain for chain in chains if chain in self.built]
+        timings = time_interleaved(
+            [self.built[chain] for chain in timed],
+            drops=False,
+            about_to_run=lambda place: OWN_RISK.set(timed[place][-1], limit_s=limit_s),
+        )
+        return {
+            chain: min(timing.samples) * 1e6 for chain, timing in zip(timed, timings, strict=True)
+        }
+
+    def _alone(self, name: str) -> TimedCall:
+        """Compile a toolchain's partition of one ReLU, and return what times its calls."""
+        from collage_engine.lowering.compile import Compiled
+        from collage_engine.lowering.extract import function_of
+
+        # From the middle of the chain: its input comes from another operator.
+        function = function_of(self.models[SHORT], self.instances[name], (1,), "alone")
+        return self.open.enter_context(Compiled(function)).timer([self.input])
 
     def _build(self, chain: tuple[str, ...]) -> TimedCall:
         """Build a chain as one module, each ReLU a partition, and return what times its calls."""
@@ -245,19 +234,4 @@ class ChainBench:
         device = device_of(first.device)
         value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
         cuda = CudaRuntime() if first.architecture else None
-        timer = timer_of([relax.VirtualMachine(executable, device)], "main", [value], cuda)
-        timer(1)
-        return timer
-
-    def _time(self, timed: Mapping[tuple[str, ...], TimedCall]) -> list[float]:
-        """Return the microseconds of each chain's fastest sample.
-
-        Of a chain of two toolchains the later one is noted as at risk.
-        """
-        last = [chain[-1] for chain in timed]
-        timings = time_interleaved(
-            list(timed.values()),
-            drops=False,
-            about_to_run=lambda place: OWN_RISK.set(last[place], limit_s=self.request.step_s),
-        )
-        return [min(timing.samples) * 1e6 for timing in timings]
+        return timer_of([relax.VirtualMachine(executable, device)], "main", [value], cuda)

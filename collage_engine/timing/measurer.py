@@ -210,7 +210,7 @@ class MeasureCall:
         cancel: When set, measuring ends within a second and what was measured is kept.
         tell: Takes ``Measured`` and ``Progress``.
         again: Whether to measure also what the store has, and to replace it.
-        counts: The run's, where this call is a part of its measuring: its progress is that of all.
+        counts: The run's, of whose measuring this call is a part: its progress is that of all.
     """
 
     measurer: Measurer
@@ -219,7 +219,7 @@ class MeasureCall:
     cancel: Flag | None = None
     tell: Callable[[Event], None] = lambda event: None
     again: bool = False
-    counts: CandidateCounts | None = None
+    counts: CandidateCounts = field(default_factory=CandidateCounts)
 
     def __post_init__(self) -> None:
         self.outcome = MeasuringResult()
@@ -229,8 +229,6 @@ class MeasureCall:
                 if not candidate.key:
                     raise MeasureError(f"candidate {candidate.id} has no measurement key")
                 self.by_key.setdefault(candidate.key, []).append(candidate)
-        self.done_before, self.total = 0, 0
-        """How many keys the run measured before, and at most in all."""
         self.began = time.monotonic()
         self.compiled_groups = 0
         """Groups whose kernels were compiled, or are with the next request."""
@@ -253,11 +251,6 @@ class MeasureCall:
             for key, cost in stored.items():
                 self.outcome.from_store += 1
                 self.note(key, cost)
-        self.total = len(self.by_key) - len(self.outcome.costs)
-        if self.counts is not None:
-            # At most that many: what the best cover turns out not to need is left out.
-            self.done_before = self.counts.measured
-            self.total = self.counts.measured + self.counts.skipped
         try:
             for number, group in enumerate(self.groups):
                 wanted = self.unmeasured(group)
@@ -402,16 +395,18 @@ class MeasureCall:
             now: What is measured, in words.
             nodes: The operator numbers that are measured.
         """
-        done, elapsed_s = self.done_before + self.outcome.measured, time.monotonic() - self.began
-        rate, left_s = None, None
+        # At most that many: what the best cover turns out not to need is left out.
+        total = self.counts.measured + self.counts.skipped
+        done = self.counts.measured + self.outcome.measured
+        elapsed_s, rate, left_s = time.monotonic() - self.began, None, None
         if self.outcome.measured and elapsed_s > 0:
             rate = self.outcome.measured / elapsed_s
-            left_s = min((self.total - done) / rate, self.seconds_left() - GRACE_S)
+            left_s = min((total - done) / rate, self.seconds_left() - GRACE_S)
         self.tell(
             Progress(
                 stage="measure",
                 done=done,
-                total=self.total,
+                total=total,
                 left_s=left_s,
                 rate=rate,
                 now=now,

@@ -20,7 +20,7 @@ from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import Cover, SearchInputs, SearchResult
 from collage_engine.records.candidate import CostTable, InModelSource
 from collage_engine.support.text import counted
-from collage_engine.trials.contender import Contender, ContenderResult, with_eligibility
+from collage_engine.trials.contender import Contender, ContenderResult, ModuleKey, with_eligibility
 from collage_engine.trials.in_model_costs import PartitionWork, fit, moved_bytes
 from collage_engine.trials.race import Race
 
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 TURNS = 16
 """Proposals of the search that are tried at most: of a small model the next cover may always be a
 little cheaper than the last one; chosen."""
-CoverKey = frozenset[str]
-"""The ids of a cover's candidates."""
 
 
 def calibrate_costs(
@@ -64,10 +62,10 @@ def calibrate_costs(
     if not seconds and not race.standings.profiled():
         return inputs, searched
     ends_at = time.monotonic() + seconds
-    isolated, timed, failed = inputs, set[CoverKey](), set[CoverKey]()
+    isolated, timed, failed = inputs, set[ModuleKey](), set[ModuleKey]()
     with control.stage("calibrate") as report:
         for turn in range(TURNS + 1):  # after the last one, a search
-            tried = {_key(one.contender.cover): one for one in race.standings.profiled()}
+            tried = {one.contender.key: one for one in race.standings.profiled()}
             costs = corrected_costs(graph, isolated, list(tried.values()))
             if costs is not None:
                 again = isolated.with_costs(costs)
@@ -84,18 +82,14 @@ def calibrate_costs(
             proposed = with_eligibility(inputs, Contender(cover=cover))
             trial = race.try_cover(proposed, ends_at=ends_at)
             if trial.partitions_us:
-                timed.add(_key(cover))  # one partition alone is never profiled
+                timed.add(proposed.key)  # one partition alone is never profiled
             else:
-                failed.add(_key(cover))
+                failed.add(proposed.key)
                 reason = trial.reason or "its partitions gave no times"
                 control.log(f"a placement could not be profiled: {reason}")
         profiled = counted(len(tried), "placement") if tried else "no placement"
         report.detail = f"{profiled} profiled within the model"
     return inputs, searched
-
-
-def _key(cover: Cover) -> CoverKey:
-    return frozenset(candidate.id for candidate in cover)
 
 
 def _is_worthwhile(inputs: SearchInputs, searched: SearchResult) -> bool:
@@ -111,7 +105,7 @@ def _is_worthwhile(inputs: SearchInputs, searched: SearchResult) -> bool:
 
 
 def _next_cover(
-    covers: Sequence[Cover], tried: Collection[CoverKey], failed: Collection[CoverKey]
+    covers: Sequence[Cover], tried: Collection[ModuleKey], failed: Collection[ModuleKey]
 ) -> Cover | None:
     """Return the best cover that can be run; None: it was tried, so that nothing is left to learn.
 
@@ -120,9 +114,9 @@ def _next_cover(
         tried: The covers that were timed.
         failed: Those that could not be profiled.
     """
-    able = (cover for cover in covers if _key(cover) not in failed)
+    able = (cover for cover in covers if Contender(cover=cover).key not in failed)
     best = next(able, None)
-    return best if best is not None and _key(best) not in tried else None
+    return best if best is not None and Contender(cover=best).key not in tried else None
 
 
 def corrected_costs(

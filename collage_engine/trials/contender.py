@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,10 @@ from collage_engine.wording.titles import contender_title
 ContenderKind = Literal["collage"] | BaselineKind
 COLLAGE: Final = "collage"
 """The name of a placement of ours, and its kind."""
+
+
+ModuleKey: TypeAlias = tuple[object, ...]
+"""The identity of a module: contenders with equal ones are timed once."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +71,7 @@ class Contender:
         return self.barred is None
 
     @property
-    def key(self) -> tuple[object, ...]:
+    def key(self) -> ModuleKey:
         """Return the identity of the module: contenders with equal keys are timed once."""
         parts = (
             (candidate.id, candidate.instance.threads, candidate.instance.precision)

@@ -20,13 +20,14 @@ from typing import Any
 
 import msgspec
 
-from collage_engine.lowering.built import BOOKKEEPING, BuiltModule, Kernel, kernels_of_calls
+from collage_engine.lowering.built import BuiltModule, Kernel, working_calls
+from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.placement import LayerTime
 from collage_engine.store.profiles import layers_of_operators
 from collage_engine.toolchains.capabilities import ProfilesPartitions
 from collage_engine.toolchains.registry import get
-from collage_engine.trials.trial_job import KernelTime, PlacementProfile
+from collage_engine.trials.trial_job import PlacementProfile
 
 OWN_WORK = "the runtime itself"
 """Name of what a call of a runtime takes besides its layers."""
@@ -51,14 +52,8 @@ def layer_times(
     answers = {answer["symbol"]: answer for answer in map(json.loads, inside.inside)}
     profiled_us = {call.kernel: call.us for call in inside.calls}
     sizes = Counter(kernel.part for kernel in built.kernels)
-    kernels = kernels_of_calls(built.kernels, [call.kernel for call in calls])
     times: list[LayerTime] = []
-    gap_us = 0.0
-    for call, kernel in zip(calls, kernels, strict=True):
-        gap_us += call.gap_us
-        if kernel is None and call.kernel.startswith(BOOKKEEPING):
-            gap_us += call.us
-            continue
+    for call, kernel in working_calls(built.kernels, calls):
         if kernel is None:
             found = [LayerTime(name=_plain(call.kernel), us=call.us)]
         elif sizes[kernel.part] == 1:
@@ -68,9 +63,8 @@ def layer_times(
             operators = graph.record.whole_nodes(kernel.operators)
             name = _plain(call.kernel)
             found = [LayerTime(name=name, us=call.us, partition=kernel.part, operators=operators)]
-        times.append(msgspec.structs.replace(found[0], gap_us=gap_us))
+        times.append(msgspec.structs.replace(found[0], gap_us=call.gap_us))
         times += found[1:]
-        gap_us = 0.0
     return _adding_up(times, measured_us)
 
 

@@ -23,13 +23,19 @@ import numpy as np
 from collage_engine.candidates.catalog import may_lose_nan
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.build import BuildCover
-from collage_engine.lowering.built import MODULE_FILE, BuiltModule, attribute_kernels
+from collage_engine.lowering.built import MODULE_FILE, BuiltModule, working_calls
 from collage_engine.machine.faults import FaultTracker
-from collage_engine.machine.worker import Worker, WorkerFault, WorkerTimeout, call_again
+from collage_engine.machine.worker import (
+    Worker,
+    WorkerError,
+    WorkerFault,
+    WorkerTimeout,
+    call_again,
+)
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import MemorySeen
-from collage_engine.support.errors import Cancelled, CollageError, ModelError
+from collage_engine.support.errors import Cancelled, CollageError, ModelError, ToolchainError
 from collage_engine.support.files import write_npz
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import (
@@ -428,8 +434,7 @@ class PlacementProcess:
     def _keep_to_memory(self, most: int) -> None:
         """Run the placement for a round, and bar it from winning where it takes too much memory."""
         self._call(RunRound(warm_s=0.0, seconds=self._bench.settings.round_s))
-        self.ask_memory()
-        assert self.memory is not None
+        self.memory = self._call(PeakMemory())
         taken = self.memory.running_bytes
         if taken is not None and taken > most:
             self.over_memory = (
@@ -513,10 +518,13 @@ class PlacementProcess:
         """
         assert self.built is not None
         profile = self.profile(runs)
-        seen = [(kernel.kernel, kernel.us) for kernel in profile.calls]
-        taken, outside = attribute_kernels(self.built.kernels, seen)
-        taken += [0.0] * (len(self.built.parts) - len(taken))  # the last ones may be views only
-        return taken, sum(us for _, us in outside), profile.call_us
+        parts_us, between_us = [0.0] * len(self.built.parts), 0.0  # some parts may be views only
+        for call, kernel in working_calls(self.built.kernels, profile.calls):
+            if kernel is None:
+                between_us += call.us
+            else:
+                parts_us[kernel.part] += call.us
+        return parts_us, between_us, profile.call_us
 
     def profile(self, runs: int, *, inside: bool = False) -> PlacementProfile:
         """Return what its calls take, as the median of some runs; see ``ProfilePlacement``."""
@@ -533,8 +541,9 @@ class PlacementProcess:
         return found
 
     def ask_memory(self) -> None:
-        """Note in ``memory`` what the process has taken so far."""
-        self.memory = self._call(PeakMemory())
+        """Note in ``memory`` what the process has taken so far, where it still answers."""
+        with contextlib.suppress(WorkerError, ToolchainError):
+            self.memory = self._call(PeakMemory())
 
     def _open(self, cancelled: Flag | None = None) -> ErrorsByOutput:
         """Have the process load the placement; return the errors of its outputs on the samples."""

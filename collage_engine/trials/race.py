@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.machine.device import available_bytes
 from collage_engine.machine.worker import WorkerError
 from collage_engine.planning.search_inputs import RUNNERS_UP
@@ -46,10 +47,9 @@ from collage_engine.trials.standings import (
     RaceEntry,
     RaceResult,
     Standings,
-    or_infinite,
     ratio,
 )
-from collage_engine.trials.trial_job import KernelTime, PlacementProfile
+from collage_engine.trials.trial_job import PlacementProfile
 from collage_engine.wording.sentences import NO_TURN
 
 PROCESS_BYTES, WEIGHTS_FACTOR, MEMORY_SHARE = 250e6, 4.0, 0.6
@@ -301,9 +301,9 @@ class Race:
         large as the model.
         """
         assert self.leader is not None
-        entry.behind = or_infinite(ratio(entry, self.leader))
+        entry.behind = ratio(entry, self.leader)
         entry.lost_to = self.leader
-        self._ask_memory(entry)
+        entry.process.ask_memory()
         if entry.contender.kind == COLLAGE and entry.behind > PROCESS_VARIATION:
             entry.process.discard()
         else:
@@ -366,7 +366,7 @@ class Race:
     def _time_afresh(self, winner: RaceEntry) -> bool:
         """Time the winner in a new process; return whether it ran."""
         for entry in self.standings.present:
-            self._ask_memory(entry)
+            entry.process.ask_memory()
         winner.process.load()
         while winner.process.failure is None and len(winner.fresh_us) < 2 * COMMON_ROUNDS:
             if winner.fresh_us and winner.round_s > self.clock.left_s:
@@ -398,7 +398,7 @@ class Race:
 
     def _where_time_goes(self, winner: RaceEntry) -> tuple[LayerTime, ...]:
         """Return what the winner's kernels and layers take; nothing where it is not known."""
-        self._ask_memory(winner)
+        winner.process.ask_memory()
         process, built, us = winner.process, winner.process.built, self.standings.time_us(winner)
         if built is None or us is None:
             return ()
@@ -412,12 +412,6 @@ class Race:
         if not calls:
             return ()
         return layer_times(self.bench.model.graph, built, calls, inside, us)
-
-    @staticmethod
-    def _ask_memory(entry: RaceEntry) -> None:
-        """Note how much memory an entry's process has taken, where it still answers."""
-        with contextlib.suppress(WorkerError, ToolchainError):
-            entry.process.ask_memory()
 
 
 def most_loaded(weights_bytes: int, held: int) -> int:

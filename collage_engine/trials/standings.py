@@ -201,7 +201,7 @@ class Standings:
         if not able:
             return
         base = self.leader or min(able, key=lambda entry: entry.median_us)
-        fastest = min(able, key=lambda entry: or_infinite(ratio(entry, base)))
+        fastest = min(able, key=lambda entry: ratio(entry, base))
         self.leader = fastest if ratio(fastest, base) < 1.0 else base
 
     def behind(self, entry: RaceEntry) -> float:
@@ -314,7 +314,7 @@ class Standings:
         else:
             times = ratio(entry, base)
         base_us = self.time_us(base)
-        return None if base_us is None or math.isnan(times) else times * base_us
+        return None if base_us is None or math.isinf(times) else times * base_us
 
     def result(self, winner: RaceEntry) -> RaceResult:
         """Return how the race ended, without where the winner's time goes.
@@ -326,7 +326,7 @@ class Standings:
         ours = next(result for result in results if result.contender.key == winner.contender.key)
         return RaceResult(
             results=results,
-            winner=replace(self.result_of(winner), contender=ours.contender, names=ours.names),
+            winner=ours,
             tied=tuple(
                 result.contender.name
                 for result in results
@@ -425,14 +425,14 @@ def ratio(entry: RaceEntry, other: RaceEntry) -> float:
     """Return how many times another's time an entry takes, in their common rounds.
 
     It is the median of the rounds of two processes, and the geometric mean over pairs of
-    processes; NaN where there is no common round.
+    processes; infinite where there is no common round.
     """
     logs: dict[tuple[int, int], list[float]] = {}
     for number in entry.rounds.keys() & other.rounds.keys():
         (first, ours), (second, theirs) = entry.rounds[number], other.rounds[number]
         logs.setdefault((first, second), []).append(math.log(ours / theirs))
     if not logs:
-        return math.nan
+        return math.inf
     return math.exp(statistics.fmean(map(statistics.median, logs.values())))
 
 
@@ -465,8 +465,3 @@ def signed_rank(ours: Sequence[float], theirs: Sequence[float]) -> float:
 
     logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
     return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
-
-
-def or_infinite(value: float) -> float:
-    """Return a number, and infinity for NaN."""
-    return math.inf if math.isnan(value) else value

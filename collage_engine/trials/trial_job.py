@@ -10,6 +10,7 @@ running are distinguished.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +21,7 @@ import numpy as np
 
 from collage_engine.lowering.accuracy import wrong_by
 from collage_engine.lowering.built import run_python_parts
-from collage_engine.lowering.stopwatch import time_kernels
+from collage_engine.lowering.stopwatch import KernelTime, time_kernels
 from collage_engine.machine.device import WARM_S
 from collage_engine.machine.loader.run_artifact import (
     Model,
@@ -105,15 +106,6 @@ ErrorsByOutput = dict[str, tuple[float, float]]
 """The largest absolute and the largest relative error of each output."""
 
 
-class KernelTime(msgspec.Struct, frozen=True, kw_only=True):
-    """A call the VM made, in its place in the order of calls."""
-
-    kernel: str
-    us: float
-    gap_us: float = 0.0
-    """Microseconds since the call before, in which the virtual machine works."""
-
-
 class PlacementProfile(msgspec.Struct, frozen=True, kw_only=True):
     """What the parts of a placement take in a run of it."""
 
@@ -159,7 +151,7 @@ class TrialJob:
         """The inputs that rounds run on."""
         self._threads = 0
         """Threads of the open contender; 0: its work is on a device."""
-        self._memory: MemoryWatch | None = None
+        self._memory = MemoryWatch()
         self._pool: Pool | None = None
         """The instances, where several run at once."""
         self._opened: OpenPlacement | None = None
@@ -181,7 +173,7 @@ class TrialJob:
             return self._round(request)
         if isinstance(request, ProfilePlacement):
             return self._profile(request)
-        return MemoryWatch().seen() if self._memory is None else self._memory.seen()
+        return self._memory.seen()
 
     def _open(self, request: OpenPlacement) -> ErrorsByOutput:
         """Return the errors of the outputs on the samples.
@@ -224,14 +216,13 @@ class TrialJob:
         per call of all of them together.
 
         Raises:
-            ToolchainError: Nothing was opened, or the outputs are wrong by now.
+            ToolchainError: The outputs are wrong by now.
         """
         if self._pool is not None:
             taken_by_all = self._round_of_all(request)
             self._compare_again([])
             return [taken_by_all]
-        if self._model is None:
-            raise ToolchainError("the placement was not opened")
+        assert self._model is not None
         call = self._model.user_call(self._sample)
         clock = time.perf_counter
         begin = clock()
@@ -336,12 +327,12 @@ class TrialJob:
         model = self._model
         if model is None or self._threads == 0:
             return PlacementProfile()
-        times, call_us = time_kernels(model, model.user_call(self._sample), request.runs)
+        calls, call_us = time_kernels(model, model.user_call(self._sample), request.runs)
         runtimes = model.library.imports if request.inside else []
         own = [module for module in runtimes if module.implements_function(LAYERS)]
         answers = [module.get_function(LAYERS) for module in own]
         return PlacementProfile(
-            calls=tuple(KernelTime(kernel=name, us=us, gap_us=gap) for name, us, gap in times),
+            calls=tuple(calls),
             call_us=call_us,
             inside=tuple(filter(None, (str(answer()) for answer in answers))),
         )
@@ -442,18 +433,15 @@ class MemoryWatch:
     def loaded(self) -> None:
         """Note the sizes after the module was loaded and has run once, and begin a new peak."""
         self._load_peak = status_bytes("VmHWM")
-        try:
+        with contextlib.suppress(OSError):
             RESET.write_text("5")
             self._reset = True
-        except OSError:
-            self._reset = False
 
     def seen(self) -> MemorySeen:
         """Return the sizes that were noted, and the peak since the module was loaded."""
         now = status_bytes("VmHWM")
-        sizes = [size for size in (now, self._load_peak) if size is not None]
         return MemorySeen(
-            peak_bytes=max(sizes, default=None),
+            peak_bytes=max(now or 0, self._load_peak or 0) or None,
             base_bytes=self.base,
             load_peak_bytes=self._load_peak,
             run_peak_bytes=now if self._reset else None,

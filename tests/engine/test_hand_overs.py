@@ -150,7 +150,7 @@ def test_a_toolchain_that_refuses_the_chain_is_left_out(monkeypatch, quick):
     from collage_engine.toolchains import registry
 
     monkeypatch.setitem(registry.TOOLCHAINS, "picky", "tests.support.measure_real_targets:Picky")
-    picky = ToolchainInstance(toolchain=Picky.name)
+    picky = ToolchainInstance(toolchain=Picky.about.name)
     found = run_job(TransitionRequest((ORT, picky)))
     assert set(found) == {"launch", "pair:onnxruntime:onnxruntime"}
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from collage_engine.lowering.build import BuildCover
 from collage_engine.lowering.built import BuiltModule, Kernel
+from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import MemorySeen
@@ -22,7 +23,6 @@ from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import TrialSettings
 from collage_engine.trials.placement_process import Module, TrialBench
 from collage_engine.trials.trial_job import (
-    KernelTime,
     OpenPlacement,
     PeakMemory,
     PlacementProfile,

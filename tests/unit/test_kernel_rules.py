@@ -19,7 +19,8 @@ from collage_engine.kernels.rule import (
     PlanError,
     Registry,
 )
-from collage_engine.lowering.built import Kernel, attribute_kernels
+from collage_engine.lowering.built import Kernel, working_calls
+from collage_engine.lowering.stopwatch import KernelTime
 
 
 class Tiles(Plan, frozen=True):
@@ -156,13 +157,16 @@ KERNELS = (
 
 
 def test_a_kernel_shared_by_two_partitions_is_told_apart_by_its_place():
-    seen = [
-        ("vm.builtin.alloc_tensor", 0.1),
-        ("conv", 5.0),
-        ("reshape", 1.0),
-        ("p1_onednn", 7.0),
-        ("conv", 6.0),
+    names = ("vm.builtin.alloc_tensor", "conv", "reshape", "p1_onednn", "to_nhwc", "conv")
+    calls = [KernelTime(name, us=1.0, gap_us=0.5) for name in names]
+    owned = [
+        (call.kernel, None if kernel is None else kernel.part, call.gap_us)
+        for call, kernel in working_calls(KERNELS, calls)
     ]
-    owned, outside = attribute_kernels(KERNELS, seen)
-    assert owned == [6.0, 7.0, 6.0]
-    assert outside == []
+    assert owned == [
+        ("conv", 0, 2.0),
+        ("reshape", 0, 0.5),
+        ("p1_onednn", 1, 0.5),
+        ("to_nhwc", None, 0.5),
+        ("conv", 2, 0.5),
+    ]

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from collage_engine.lowering.built import BuiltModule, Kernel
+from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.machine.device import least_disturbed
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.candidate import make_candidate
@@ -13,7 +14,7 @@ from collage_engine.records.candidate import CandidateRecord, Cost
 from collage_engine.records.placement import Baseline, LayerTime, Placement
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.trials.layer_times import OWN_WORK, layer_times
-from collage_engine.trials.trial_job import KernelTime, PlacementProfile
+from collage_engine.trials.trial_job import PlacementProfile
 from collage_engine.wording.layers import by_layer, folded, layer_of, left_to_win, outside_us, spans
 from tests.support.graphs import chain
 from tests.support.runs import partition, run_record
