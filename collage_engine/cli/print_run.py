@@ -137,9 +137,9 @@ def _print_latencies(run: Run) -> None:
             "placement": row.name,
             "kind": row.about,
             "measured": time_text(row.us),
-            "20–80 %": spread_text(row.spread_us, row.us),
+            "20–80 %": spread_text(row.timed.spread_us, row.us),
             "against →": row.against(reference),
-            "expected": time_text(row.estimated_us),
+            "expected": time_text(row.timed.estimated_us),
         }
         for row in latency_rows(run)
         if row.us is not None

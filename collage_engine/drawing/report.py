@@ -276,8 +276,8 @@ def latency_table(document: Document, run: Run) -> Table:
             "placement": row.name,
             "kind": row.kind,
             "measured_us": row.us,
-            **_range(row.spread_us),
-            "expected_us": row.estimated_us,
+            **_range(row.timed.spread_us),
+            "expected_us": row.timed.estimated_us,
             "against_chosen_percent": None
             if row.us is None or not chosen
             else 100 * (row.us / chosen - 1),
@@ -383,10 +383,9 @@ def _html(document: Document, run: Run, name: str) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["time"] = time_text
-    environment.filters["title_of"] = toolchain_title
-    environment.filters["spread"] = spread_text
-    environment.filters["moment"] = moment_text
+    environment.filters.update(
+        time=time_text, title_of=toolchain_title, spread=spread_text, moment=moment_text
+    )
     return environment.get_template(template.name).render(**_context(document, run))
 
 

@@ -96,27 +96,24 @@ def outlines(shown: Scene, placement: Placement | None) -> tuple[Outline, ...]:
     """Return a placement's partitions in a scene; one inside a collapsed box has that box only."""
     if placement is None:
         return ()
-    owner: dict[int, int] = {}
-    box_owners: dict[int, set[int]] = {}
+    owners: dict[int, set[int]] = {}
     for at, partition in enumerate(placement.partitions):
         for operator in partition.nodes:
             if operator < shown.graph.count:
-                owner[operator] = at
-                box_owners.setdefault(shown.display.box_of[operator], set()).add(at)
-    boxes: list[list[int]] = [[] for _ in placement.partitions]
-    inside: list[list[int]] = [[] for _ in placement.partitions]
-    for box, owners in box_owners.items():
-        # A collapsed group that several partitions share belongs to none of the outlines.
-        if len(owners) == 1:
-            boxes[next(iter(owners))].append(box)
+                owners.setdefault(shown.display.box_of[operator], set()).add(at)
+    # A collapsed group that several partitions share belongs to none of the outlines.
+    owner = {box: next(iter(held)) for box, held in owners.items() if len(held) == 1}
+    boxes: dict[int, list[int]] = {}
+    for box in sorted(owner):
+        boxes.setdefault(owner[box], []).append(box)
+    inside: dict[int, list[int]] = {}
     for number, (a, b) in enumerate(shown.display.edges):
-        one, two = box_owners.get(a, set()), box_owners.get(b, set())
-        if len(one) == 1 and one == two and shown.layout.routes[number]:
-            inside[next(iter(one))].append(number)
+        if a in owner and owner[a] == owner.get(b) and shown.layout.routes[number]:
+            inside.setdefault(owner[a], []).append(number)
     return tuple(
-        Outline(p.id, p.toolchain, tuple(sorted(boxes[at])), tuple(inside[at]))
+        Outline(p.id, p.toolchain, tuple(boxes[at]), tuple(inside.get(at, ())))
         for at, p in enumerate(placement.partitions)
-        if boxes[at]
+        if at in boxes
     )
 
 
@@ -255,10 +252,6 @@ def labels_on_the_left(shown: Scene, arrows: Iterable[DrawnTransition]) -> froze
     )
 
 
-Passed = tuple[int, Partition, Partition, Conversion | None]
-"""An operator whose value passes, the partitions that make and read it, and its conversion."""
-
-
 def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransition, ...]:
     """Return the transitions of a placement that a scene draws as edges or jumps.
 
@@ -272,44 +265,36 @@ def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransit
     if placement is None:
         return ()
     owner = {n: p for p in placement.partitions for n in p.nodes}
-    converted = {conversion.node: conversion for conversion in placement.conversions}
+    known = {(c.node, c.source, c.target): c for c in placement.conversions}
     number = {edge: at for at, edge in enumerate(shown.display.edges)}
-    passing: dict[int, list[Passed]] = {}
+    passing: dict[int, dict[tuple[int, str, str], tuple[Partition, Partition]]] = {}
+    """By drawn edge the values that pass, each in both formats, with who makes and reads it."""
     for a, b in shown.graph.edges:
         maker, reader = owner.get(a), owner.get(b)
-        if maker is None or reader is None or maker is reader:
-            continue
         at = number.get((shown.display.box_of[a], shown.display.box_of[b]))
-        conversion = _conversion(a, maker, reader, converted)
-        elsewhere = (maker.toolchain, maker.device) != (reader.toolchain, reader.device)
-        if at is not None and (elsewhere or conversion is not None):
-            passing.setdefault(at, []).append((a, maker, reader, conversion))
-    return tuple(_transition(shown, at, passed) for at, passed in sorted(passing.items()))
-
-
-def _conversion(
-    value: int, maker: Partition, reader: Partition, converted: Mapping[int, Conversion]
-) -> Conversion | None:
-    """Return the conversion between what one partition gives and another takes, if they differ."""
-    gives, takes = maker.gives.get(value, "plain"), reader.takes.get(value, "plain")
-    if gives == takes:
-        return None
-    wanted = converted.get(value)
-    if wanted is not None and (wanted.source, wanted.target) == (gives, takes):
-        return wanted
-    return Conversion(node=value, source=gives, target=takes)
-
-
-def _transition(shown: Scene, edge: int, passed: Sequence[Passed]) -> DrawnTransition:
-    _, maker, reader, _ = passed[0]
-    values = dict.fromkeys(value for value, *_ in passed)
-    # A value is converted once to each format.
-    conversions = {(value, made.target): made for value, _, _, made in passed if made is not None}
-    return DrawnTransition(
-        edge=edge,
-        source=maker.instance,
-        target=reader.instance,
-        bytes=sum(kind.bytes for value in values for kind in shown.graph.calls[value].types),
-        conversions=tuple(conversions.values()),
-        devices=(maker.device, reader.device),
-    )
+        if maker is None or reader is None or maker is reader or at is None:
+            continue
+        gives, takes = maker.gives.get(a, "plain"), reader.takes.get(a, "plain")
+        here, there = (maker.toolchain, maker.device), (reader.toolchain, reader.device)
+        if (*here, gives) != (*there, takes):
+            passing.setdefault(at, {}).setdefault((a, gives, takes), (maker, reader))
+    drawn = []
+    for at, passed in sorted(passing.items()):
+        maker, reader = next(iter(passed.values()))
+        values = {value for value, *_ in passed}
+        conversions = (
+            known.get(each) or Conversion(node=each[0], source=each[1], target=each[2])
+            for each in passed
+            if each[1] != each[2]
+        )
+        drawn.append(
+            DrawnTransition(
+                edge=at,
+                source=maker.instance,
+                target=reader.instance,
+                bytes=sum(kind.bytes for v in values for kind in shown.graph.calls[v].types),
+                conversions=tuple(conversions),
+                devices=(maker.device, reader.device),
+            )
+        )
+    return tuple(drawn)

@@ -36,8 +36,9 @@ BETWEEN = "Between"
 """The row of conversions and of what passes between layers."""
 LAYER_TINT = 0.5
 """Share of the background in the colour of a layer, so that it is told from its partition."""
-ROW_PX, LABEL_PX, BAR_PX = 62, 130, 22
-"""Height of a row, width of its name, and height of a bar in an SVG picture, in pixels; chosen."""
+WIDTH_PX, ROW_PX, LABEL_PX, BAR_PX = 1120, 62, 130, 22
+"""Width of an SVG picture, height of a row, width of its name, and height of a bar, in pixels;
+chosen."""
 LETTER_PX = 6.4
 """Width of a letter on a bar: the mean over names of operators in DejaVu Sans of 11 pixels."""
 
@@ -200,19 +201,21 @@ def readers_of_partitions(graph: OperatorGraph, placement: Placement) -> list[tu
     return [pair for pair in dict.fromkeys(pairs) if pair[0] != pair[1]]
 
 
-def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> str:
+def timeline_svg(shown: Timeline, *, dark: bool = False) -> str:
     """Write a timeline as one SVG document; every bar carries a ``<title>``.
 
     Args:
         shown: The bars.
-        width: Of the picture, in pixels.
         dark: Whether the background is dark.
     """
     ink = DARK if dark else LIGHT
-    scale = (width - LABEL_PX - 16) / (shown.end_us or 1.0)
+    scale = (WIDTH_PX - LABEL_PX - 16) / (shown.end_us or 1.0)
     height = ROW_PX * len(shown.rows) + 30
     out = []
-    step = tick_us(LABEL_PX / scale)  # the ruler's labels do not touch
+    # A step of 1, 2 or 5 times a power of ten, so that the ruler's labels do not touch.
+    least = LABEL_PX / scale
+    power = 10.0 ** math.floor(math.log10(least))
+    step = next((power * n for n in (1, 2, 5) if power * n >= least), 10 * power)
     for number in range(int(shown.end_us / step) + 1):
         x = LABEL_PX + number * step * scale
         line = f'stroke="{ink.border}" stroke-opacity="0.5"'
@@ -227,7 +230,7 @@ def timeline_svg(shown: Timeline, *, width: int = 1120, dark: bool = False) -> s
         begin = f"{LABEL_PX + one.end_us * scale:.1f},{30 + one.row * ROW_PX + BAR_PX / 2}"
         end = f"{LABEL_PX + other.begin_us * scale:.1f},{30 + other.row * ROW_PX + BAR_PX / 2}"
         out.append(f'<path d="M{begin} L{end}" stroke="{ink.text}" stroke-opacity="0.6"/>')
-    return picture(width, height, "The run over time", ink, out)
+    return picture(WIDTH_PX, height, "The run over time", ink, out)
 
 
 def _svg_bar(bar: TimeBar, whole_us: float, scale: float, ink: Colours) -> str:
@@ -256,9 +259,3 @@ def bar_colour(bar: TimeBar, background: str, between: str) -> str:
         way = CHANGES["gained" if bar.ratio < 1 else "lost"].colour
         return mix(between, way, min(1.0, abs(math.log2(bar.ratio))))
     return mix(bar.look.colour, background, LAYER_TINT if bar.kind == "layer" else 0.0)
-
-
-def tick_us(least: float) -> float:
-    """Return the next step of a ruler, of 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
-    return next((power * n for n in (1, 2, 5) if power * n >= least), 10 * power)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from collage_engine.records.placement import Baseline, DeploymentRow, Placement, Run
 from collage_engine.records.shapes import ShapeRow, Sharing
@@ -20,9 +19,8 @@ class Row:
 
     name: str
     kind: str
-    us: float | None
-    spread_us: tuple[float, float] | None
-    estimated_us: float | None
+    timed: Placement | Baseline
+    """Its times."""
     reason: str | None = None
     """A sentence on why the placement has no time, where it has none."""
     chosen: bool = False
@@ -32,6 +30,11 @@ class Row:
     """The pins or deployment constraints that the placement breaks; None where it breaks none."""
     also: tuple[str, ...] = ()
     """Other baselines that are the same placement."""
+
+    @property
+    def us(self) -> float | None:
+        """Return its end-to-end time in microseconds."""
+        return self.timed.measured_us
 
     @property
     def about(self) -> str:
@@ -61,13 +64,14 @@ def latency_rows(run: Run) -> list[Row]:
     ours = run.best_found()
     if ours is not None:
         kind, won = counted(len(ours.partitions), "partition"), run.winner == "collage"
-        rows.append(_row(ours, "Collage", kind, chosen=won, tied="collage" in run.tied))
+        tied = "collage" in run.tied
+        rows.append(Row(timed=ours, name="Collage", kind=kind, chosen=won, tied=tied))
     rows += [
-        _row(
-            base,
+        Row(
+            timed=base,
             # Its kind stands beside its name.
-            baseline_title(base).removeprefix("greedy " if base.kind == "greedy" else ""),
-            KINDS[base.kind],
+            name=baseline_title(base).removeprefix("greedy " if base.kind == "greedy" else ""),
+            kind=KINDS[base.kind],
             reason=base.reason,
             chosen=base.name == run.winner,
             tied=base.name in run.tied,
@@ -77,18 +81,6 @@ def latency_rows(run: Run) -> list[Row]:
         for base in run.baselines
     ]
     return sorted(rows, key=lambda row: (row.us is None, row.us or 0.0, not row.chosen))
-
-
-def _row(timed: Placement | Baseline, name: str, kind: str, **more: Any) -> Row:
-    """Return the row of what was timed, with other fields."""
-    return Row(
-        name=name,
-        kind=kind,
-        us=timed.measured_us,
-        spread_us=timed.spread_us,
-        estimated_us=timed.estimated_us,
-        **more,
-    )
 
 
 NUMBERS = (
