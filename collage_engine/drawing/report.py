@@ -10,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 
 from collage_engine.drawing.exports import placement_graphml
-from collage_engine.drawing.groups import partitions_help
+from collage_engine.drawing.groups import equal_blocks, name_scopes, partitions_help
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.drawing.timeline import readers_of_partitions, timeline, timeline_svg
@@ -43,6 +43,7 @@ from collage_engine.wording.facts import (
 from collage_engine.wording.layers import (
     MOST_PARTS,
     by_layer,
+    folded,
     kernels_outside,
     left_to_win,
     partition_figures,
@@ -207,11 +208,25 @@ def render(document: Document, kind: ReportFormat, run: Run | None = None) -> by
     return printable(text, keep_lines=True).encode()
 
 
-def run_over_time(document: Document, run: Run, *, dark: bool = False) -> str:
-    """Return the timeline of a run as SVG; empty where its layers were not timed."""
-    if run.placement is None or not run.placement.layers:
+def run_over_time(
+    document: Document, run: Run, *, dark: bool = False, is_folded: bool = False
+) -> str:
+    """Return the timeline of a run as SVG; empty where its layers were not timed.
+
+    Args:
+        document: The session's document.
+        run: The run.
+        dark: Whether the background is dark.
+        is_folded: Whether equal blocks are drawn as one; it is empty where there are none.
+    """
+    graph, placement = OperatorGraph(document.graph), run.placement
+    if placement is not None and is_folded:
+        placement = folded(placement, equal_blocks(graph, name_scopes(graph)))
+        if not any(layer.blocks > 1 for layer in placement.layers):
+            return ""
+    if placement is None or not placement.layers:
         return ""
-    return timeline_svg(timeline(OperatorGraph(document.graph), run.placement), dark=dark)
+    return timeline_svg(timeline(graph, placement), dark=dark)
 
 
 def node_data(document: Document, run: Run) -> dict[str, Any]:
@@ -411,6 +426,8 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "dark_svg": placement_svg(document.graph, placement, dark=True),
         "over_time": run_over_time(document, run),
         "dark_over_time": run_over_time(document, run, dark=True),
+        "folded": run_over_time(document, run, is_folded=True),
+        "dark_folded": run_over_time(document, run, dark=True, is_folded=True),
         "dearest": dearest_parts(document, run),
         "outside": kernels_outside(placement) if placement else (),
         "headline": figures.verdict_sentence(run),

@@ -5,6 +5,7 @@ What crosses between toolchains: found along the edges, told in words, drawn in 
 
 from __future__ import annotations
 
+import copy
 import itertools
 import xml.etree.ElementTree as ElementTree
 
@@ -23,11 +24,12 @@ from collage_engine.drawing.groups import (
 )
 from collage_engine.drawing.layout import BOX_HEIGHT, BOX_WIDTH, lay_out
 from collage_engine.drawing.operators import OperatorGraph
+from collage_engine.drawing.report import render
 from collage_engine.drawing.scene import Scene, outlines, placement_scene, transitions
 from collage_engine.drawing.svg import placement_svg
 from collage_engine.model.draft import module_scope
 from collage_engine.records.graph import GraphRecord, TensorType
-from collage_engine.records.placement import Conversion, Partition, Placement
+from collage_engine.records.placement import Conversion, LayerTime, Partition, Placement
 from collage_engine.wording import amounts
 from tests.support.graphs import GraphBuilder, operator, record_of
 from tests.support.recorded import large_graph, recorded
@@ -130,6 +132,21 @@ def test_blocks_are_equal_that_do_the_same_work_under_names_of_other_numbers() -
     graph = OperatorGraph(record_of(*nodes))
     blocks = equal_blocks(graph, name_scopes(graph))
     assert blocks == [[(0, 1, 2), (3, 4, 5), (6, 7, 8)]]
+
+
+def test_a_report_draws_equal_blocks_as_one() -> None:
+    document = copy.copy(recorded("resnet"))
+    (run,) = document.runs
+    assert run.placement is not None
+    assert "Equal blocks as one" not in render(document, "html").decode()
+    layers = tuple(
+        LayerTime(name=part.id, us=2.0, partition=place, operators=part.nodes)
+        for place, part in enumerate(run.placement.partitions)
+    )
+    timed = msgspec.structs.replace(run.placement, layers=layers)
+    document.runs = [msgspec.structs.replace(run, placement=timed)]
+    page = render(document, "html").decode()
+    assert "Equal blocks as one" in page and " equal blocks, 2.00 µs to " in page
 
 
 def placed(name: str) -> tuple[GraphRecord, Placement]:
