@@ -185,14 +185,14 @@ def _inspect(job: Job[p.InsideQuery], control: RunControl) -> InsideAnswer:
 
 
 def _export(job: Job[p.ExportArtifact], control: RunControl) -> p.Exported:
-    from collage_engine.run.export_again import export
+    from collage_engine.run.export import export
 
     (run,) = job.runs
     return p.Exported(path=job.out, content=export(_of(job), run=run, out=job.out))
 
 
 def _export_shapes(job: Job[p.ExportShapes], control: RunControl) -> p.Exported:
-    from collage_engine.run.export_again import export_together
+    from collage_engine.run.export import export_together
 
     entries = [
         (partial(_opened, job.path, choice.shapes), choice.dims, run)

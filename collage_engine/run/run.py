@@ -17,13 +17,14 @@ from collage_engine.machine.processes import watched_memory
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.protocol import Job, RunStart
+from collage_engine.records.settings import RunSettings
+from collage_engine.run.export import write
 from collage_engine.run.run_document import run_document, unmeasured_document, with_profiled_costs
 from collage_engine.run.stages.compile_only import compile_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.export import require_quiet_machine, write
 from collage_engine.run.stages.measure import measure_candidates
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
 from collage_engine.run.stages.samples import draw_samples
@@ -36,7 +37,7 @@ from collage_engine.run.stages.whole_models import (
     whole_models,
 )
 from collage_engine.run.task import RunState, RunTask
-from collage_engine.support.errors import ArtifactError
+from collage_engine.support.errors import ArtifactError, MeasureError
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import LEAST_S
 from collage_engine.timing.measurer import Measuring
@@ -211,3 +212,18 @@ def _imported(open_model: Callable[[], OpenModel], control: RunControl) -> OpenM
         control.warn(notice)
     control.seconds["import"] = opened.import_s
     return opened
+
+
+def require_quiet_machine(state: MachineState, settings: RunSettings) -> MachineState:
+    """Return the machine's state, unless others use it and the settings are strict.
+
+    Raises:
+        MeasureError: Figures that are taken now would not be exported.
+    """
+    if settings.strict and state.busy:
+        raise MeasureError(
+            f"{state.busy.partition(';')[0]}; with --strict no figures are exported that were "
+            "taken beside others; nothing was written, what was measured is kept, run it again "
+            "when the machine is quiet"
+        )
+    return state

@@ -16,7 +16,7 @@ import pytest
 from collage_engine.machine import device
 from collage_engine.records.placement import MachineState
 from collage_engine.records.settings import RunSettings
-from collage_engine.run.stages.export import require_quiet_machine
+from collage_engine.run.run import require_quiet_machine
 from collage_engine.support.errors import MeasureError
 
 

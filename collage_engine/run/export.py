@@ -1,4 +1,4 @@
-"""A second export of an earlier run: its placement is built again and written as an artifact."""
+"""Writes a run's placement as an artifact: at its end, or built again from its document."""
 
 from __future__ import annotations
 
@@ -21,15 +21,53 @@ from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
 from collage_engine.model.padding import batch_dimension
-from collage_engine.records.placement import Run
+from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import Sharing
 from collage_engine.run.contenders import candidates_of_run
 from collage_engine.run.run_document import UNMEASURED
 from collage_engine.run.stages.samples import refuse_unchecked
+from collage_engine.run.task import RunState
 from collage_engine.support.errors import SessionError
 from collage_engine.support.typed import convert
 from collage_engine.timing.tuning import put_tables_back
+
+
+def write(state: RunState, placement: Placement, built: Path) -> str | None:
+    """Write a module as an artifact, which says so where nothing could be measured.
+
+    Args:
+        state: What the run knows.
+        placement: What the module runs.
+        built: The module's folder.
+
+    Returns:
+        The artifact's folder; None: the run was not asked for one.
+
+    Raises:
+        ArtifactError: It cannot be written.
+    """
+    task, catalog, samples = state.task, state.catalog, state.samples
+    if task.out is None:
+        return None
+    settings, unmeasured = task.settings, catalog.unmeasurable or ""
+    with state.control.stage("export") as report:
+        contents = ArtifactContents(
+            inputs=samples.sample.inputs,
+            outputs=samples.sample.truth,
+            tolerance=samples.tolerance,
+            by_output=samples.sample.bounds,
+            placement=placement,
+            target=catalog.target_text if unmeasured else settings.target,
+            versions=catalog.versions,
+            objective=settings.objective,
+            streams=max(1, settings.streams),
+            unmeasured=unmeasured,
+        )
+        report.detail = "the artifact could not be written"
+        write_artifact(task.open_model.model, built, Path(task.out), contents)
+        report.detail = ""  # the faces name the folder, which here may be one of several's parts
+    return task.out
 
 
 def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
