@@ -26,7 +26,7 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 import msgspec
 
@@ -38,7 +38,7 @@ from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Baseline, Partition, Run
 from collage_engine.records.precision import LONG, Precision
-from collage_engine.records.settings import Objective, ReportFormat, RunSettings
+from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice, combined
 from collage_engine.service import answers
 from collage_engine.service.engine import Engine, interruptible
@@ -84,27 +84,6 @@ Inputs = str | Path | Mapping[str, Any]
 """A file or folder of inputs, or arrays by input name."""
 
 
-class MoreSettings(TypedDict, total=False):
-    """Further fields of ``RunSettings`` that ``place`` takes; there they are explained."""
-
-    target: str
-    in_place: bool
-    tune_budget_s: float
-    objective: Objective
-    tolerance: float | None
-    seed: int
-    unchecked: bool
-    placements: tuple[dict[str, str], ...]
-    allow_runtimes: tuple[str, ...]
-    max_runtimes: int
-    max_artifact_bytes: int
-    max_memory_bytes: int
-    licences: tuple[str, ...]
-    strict_nan: bool
-    strict: bool
-    name: str
-
-
 def place(
     model: str | Path | bytes | onnx.ModelProto,
     *,
@@ -118,7 +97,7 @@ def place(
     pins: Sequence[str] = (),
     out: str | Path | None = None,
     progress: bool = True,
-    **settings: Unpack[MoreSettings],
+    **settings: Any,
 ) -> PlacedModel:
     """Find out which toolchain should run which part of a model, as ``collage place`` does.
 
@@ -139,7 +118,8 @@ def place(
         pins: Pins, written as for ``collage place --pin``.
         out: Folder to export the winner to; ``PlacedModel.export`` does so later.
         progress: Whether stages and warnings are shown on standard error.
-        settings: Further fields of ``RunSettings``, such as ``tolerance`` or ``objective``.
+        settings: Further fields of ``RunSettings``, such as ``tolerance`` or ``objective``; there
+            they are explained.
 
     Raises:
         UsageError: An argument has a value that it cannot have.

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import re
 import sys
 import types
 from pathlib import Path
-from typing import get_type_hints
 from xml.etree import ElementTree
 
 import pytest
@@ -212,11 +210,3 @@ def test_importing_it_loads_no_toolchain_and_every_public_name_has_a_docstring()
     assert collage_engine.place is api.place
     with pytest.raises(AttributeError, match="no attribute 'plaice'"):
         collage_engine.plaice  # noqa: B018
-
-
-def test_place_takes_the_settings_by_the_names_and_types_of_the_record():
-    further = get_type_hints(api.MoreSettings)
-    record = get_type_hints(api.RunSettings)
-    assert further == {name: record[name] for name in further}
-    own = inspect.signature(api.place).parameters.keys() | {"budget_s", "inputs_npz"}
-    assert record.keys() - further.keys() - own == {"confirmation", "streams"}
