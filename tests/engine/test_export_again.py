@@ -16,7 +16,7 @@ from collage_engine.lowering.build import BuildCover, BuildJob
 from collage_engine.model.importer import import_model
 from collage_engine.records.placement import Placement
 from collage_engine.records.toolchain import ToolchainInstance
-from collage_engine.run import export_again as exporting
+from collage_engine.run import export as exporting
 from collage_engine.support.errors import ModelError, SessionError
 from collage_engine.timing.bench import ModelBench
 from collage_engine.timing.child import OpenRequest
