@@ -21,6 +21,7 @@ import msgspec
 
 from collage_engine.search.check import check_cover
 from collage_engine.search.label_setting import enumerate_covers
+from collage_engine.search.limits import limits_in_words
 from collage_engine.search.problem import Answer, CandidateId, Problem
 from collage_engine.search.search import Search
 from collage_engine.search.verdicts import (
@@ -71,7 +72,7 @@ def solve(
     started = time.perf_counter()
     search = reuse(problem, previous, time_limit_s=time_limit_s)
     solver = search.solver
-    has_verdicts = bool(problem.pins) or search.runtime_sets is not None
+    has_verdicts = bool(problem.pins or limits_in_words(search.runtime_sets.limits))
     limit, began = solver.time_limit_s, time.monotonic()
     try:
         # What is left is for what pins and limits cost.
@@ -153,9 +154,8 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
     pins, solver, sets = problem.pins, search.solver, search.runtime_sets
     known: dict[frozenset[int], tuple[int, list[int]]] = {}
     cutoff = math.inf  # what costs more is not proved to be among the best
-    for mask in [None] if sets is None else sets.maximal:
-        excluded = () if sets is None or mask is None else sets.excluded(mask)
-        solution = solver.solve(search.allowed(pins, excluded), regrets=False)
+    for mask in sets.maximal:
+        solution = solver.solve(search.allowed(pins, sets.excluded(mask)), regrets=False)
         if solution.cost is None:
             continue
         covers = [(solution.cost, solution.cover)]

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING
 from collage_engine.search.label_setting import LabelSetting, Solution, enumerate_covers
 from collage_engine.search.limits import (
     RuntimeLimits,
-    limits_in_words,
     runtime_of,
     violated_limits,
 )
@@ -225,11 +224,8 @@ class Search:
         """
         self.problem = problem
         self.solver = Solver(problem, time_limit_s=time_limit_s)
-        limits = problem.limits
-        self.runtime_sets = (
-            RuntimeSets(problem, limits) if limits is not None and limits_in_words(limits) else None
-        )
-        """What the limits allow; None: there are no limits."""
+        self.runtime_sets = RuntimeSets(problem, problem.limits or RuntimeLimits())
+        """What the limits allow; without limits the set of all runtimes."""
 
     def allowed(self, pins: Iterable[ProblemPin], excluded: Iterable[int] = ()) -> list[bool]:
         """Return per candidate whether it may be chosen.
@@ -252,36 +248,20 @@ class Search:
         self,
         pins: Iterable[ProblemPin],
         *,
+        sets: RuntimeSets | None = None,
         regrets: bool = True,
         time_limit_s: float | None = None,
     ) -> Solution:
-        """Find the least-cost cover under these pins and the problem's limits.
+        """Find the least-cost cover under these pins and limits.
 
         Args:
             pins: The pins that hold.
+            sets: What the limits allow; by default those of the problem.
             regrets: Whether to compute the least covers through all candidates too.
             time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
-        return self.within(pins, self.runtime_sets, regrets=regrets, time_limit_s=time_limit_s)
-
-    def within(
-        self,
-        pins: Iterable[ProblemPin],
-        sets: RuntimeSets | None,
-        *,
-        regrets: bool,
-        time_limit_s: float | None = None,
-    ) -> Solution:
-        """Find the least-cost cover under these pins and other limits than the problem's.
-
-        Args:
-            pins: The pins that hold.
-            sets: What the limits allow; None: there are no limits.
-            regrets: Whether to compute the least covers through all candidates too.
-            time_limit_s: Time limit of one solve in seconds; by default the search's.
-        """
-        pins = list(pins)
-        if sets is not None and self.solver.too_wide:  # the sets of runtimes share the time
+        pins, sets = list(pins), sets or self.runtime_sets
+        if self.solver.too_wide:  # the sets of runtimes share the time
             most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
             time_limit_s = most / max(len(sets.maximal), 1)
 
@@ -290,7 +270,7 @@ class Search:
                 self.allowed(pins, excluded), regrets=regrets, time_limit_s=time_limit_s
             )
 
-        return solve([]) if sets is None else _solve_within_limits(solve, sets, regrets=regrets)
+        return _solve_within_limits(solve, sets, regrets=regrets)
 
     def to_us(self, amount: int) -> float:
         """Convert an internal integer cost to microseconds."""
@@ -312,6 +292,8 @@ def _solve_within_limits(
         sets: What the limits allow.
         regrets: Whether ``solve`` computes the least covers through all candidates too.
     """
+    if len(sets.maximal) == 1:
+        return solve(sets.excluded(sets.maximal[0]))
     if not regrets:
         free = solve([])  # where its cover keeps to the limits, none within them costs less
         if free.cost is None and free.decided:

@@ -78,15 +78,13 @@ def verdicts_of_limits(
         pins: The pins that hold.
         solution: The least-cost cover under all pins and limits.
     """
-    sets = search.runtime_sets
-    if sets is None:
-        return ()
-    texts = limits_in_words(sets.limits)
+    limits = search.runtime_sets.limits
+    texts = limits_in_words(limits)
 
     def verdict(name: LimitName, text: str) -> LimitVerdict:
-        rest = RuntimeSets(search.problem, only_limits(sets.limits, texts.keys() - {name}))
+        rest = RuntimeSets(search.problem, only_limits(limits, texts.keys() - {name}))
         price, outcome = _price(
-            search, solution, lambda: search.within(pins, rest, regrets=False), as_share=True
+            search, solution, lambda: search.find(pins, sets=rest, regrets=False), as_share=True
         )
         return LimitVerdict(
             constraint=name, text=text, state="honoured", price_us=price, reason=outcome
@@ -138,8 +136,7 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
         infeasible = Infeasible(**msgspec.structs.asdict(first), further=tuple(further))
     else:
         infeasible = _infeasible_by_itself(search)
-    limits = search.problem.limits
-    texts = {} if limits is None else limits_in_words(limits)
+    texts = limits_in_words(search.runtime_sets.limits)
     at_fault = {c: conflict for conflict in conflicts for c in (*conflict.pins, *conflict.limits)}
 
     def verdict(name: LimitName, text: str) -> LimitVerdict:
@@ -167,10 +164,9 @@ class _ConflictFilter:
 
     def disjoint_conflicts(self) -> list[Conflict]:
         """Return disjoint conflicts; none where there is no cover without pins and limits."""
-        limits = self.search.problem.limits
         # Pins come first: of several conflicts the first one found is among the first.
-        rest: list[Constraint] = [*range(len(self.pins))]
-        rest += [] if limits is None else limits_in_words(limits)
+        limits = limits_in_words(self.search.runtime_sets.limits)
+        rest: list[Constraint] = [*range(len(self.pins)), *limits]
         if not rest or self._leaves_no_cover([]):
             return []
         found: list[Conflict] = []
@@ -201,41 +197,33 @@ class _ConflictFilter:
         of_one = self._minimal([*kept, *of_two], of_two, one)
         return [*of_one, *of_two]
 
-    def _split(
-        self, constraints: Sequence[Constraint]
-    ) -> tuple[list[ProblemPin], RuntimeSets | None]:
-        """Return the pins, and what the limits among the constraints allow (None: no limits)."""
+    def _split(self, constraints: Sequence[Constraint]) -> tuple[list[ProblemPin], RuntimeSets]:
+        """Return the pins, and what the limits among the constraints allow."""
         pins = [self.pins[c] for c in constraints if isinstance(c, int)]
         names = [c for c in constraints if not isinstance(c, int)]
-        limits = self.search.problem.limits
-        if limits is None or not names:
-            return pins, None
-        return pins, RuntimeSets(self.search.problem, only_limits(limits, names))
+        limits = only_limits(self.search.runtime_sets.limits, names)
+        return pins, RuntimeSets(self.search.problem, limits)
 
     def _leaves_no_cover(self, constraints: Sequence[Constraint]) -> bool:
         """Tell whether it is proved that no cover keeps to these pins and limits."""
         pins, sets = self._split(constraints)
-        found = self.search.within(pins, sets, regrets=False)
+        found = self.search.find(pins, sets=sets, regrets=False)
         self.undecided = self.undecided or not (found.cost is not None or found.decided)
         return found.decided and found.cost is None
 
     def _described(self, core: Sequence[Constraint]) -> Conflict:
         """Return a conflict with its sentence and with the nodes for which nothing is left."""
         pins, sets = self._split(core)
-        excluded: list[int] = []
-        if sets is not None:
-            # Of several sets of runtimes each leaves other nodes uncovered: none of them is named.
-            excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
+        # Of several sets of runtimes each leaves other nodes uncovered: none of them is named.
+        excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
         nodes = tuple(self.search.solver.uncovered(self.search.allowed(pins, excluded)))
         names: tuple[LimitName, ...] = tuple(c for c in core if not isinstance(c, int))
-        text = ""
-        if sets is not None:
-            words = limits_in_words(sets.limits)
-            text = " and ".join(_with_context(name, words, sets.limits) for name in names)
+        words = limits_in_words(sets.limits)
+        text = " and ".join(_with_context(name, words, sets.limits) for name in names)
         reason = f"no placement keeps to {' and '.join(filter(None, [text, *map(describe, pins)]))}"
         if nodes:
             reason = f"{reason} (no candidate is left for {nodes_in_words(nodes)})"
-        elif sets is None:
+        elif not names:
             reason = f"{reason} ({say.NO_COMBINATION})"
         if self.undecided:
             reason = f"{reason}; there was no time to find out whether fewer of these are enough"
