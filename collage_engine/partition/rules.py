@@ -96,8 +96,6 @@ class PartitionRule:
     """Tells whether an operator is a candidate by itself, or joined with others."""
     joins: bool = False
     """Whether candidates are joined as FuseOps joins them."""
-    lists: bool = False
-    """Whether so are operators that take a list and the producers of its values."""
     most_depth: int = MOST_DEPTH
     """Operators on the longest path through a candidate, at most; 0: any number."""
     quantized: tuple[PatternRule, ...] = ()
@@ -116,7 +114,7 @@ class PartitionRule:
             if self.alone(graph, o)
         ]
         if self.joins:
-            unions = combine(graph, [seed for seed, _ in seeds], self.lists)
+            unions = combine(graph, [seed for seed, _ in seeds])
             seeds = [(union, f"{self.name}.combine") for union in unions]
         return [
             *(CandidatePartition(c, f"{self.name}.quantized") for c in apart if c.is_valid()),
@@ -152,7 +150,6 @@ def fusion_rules(name: str, quantized: Sequence[PatternEntry] = ()) -> Partition
         name,
         alone=lambda graph, operator: graph.nodes[operator].kind != "opaque",
         joins=True,
-        lists=True,
         quantized=_table(quantized),
     )
 

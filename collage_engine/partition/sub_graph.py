@@ -24,7 +24,8 @@ from collage_engine.records.graph import (
 from collage_engine.records.operators import names_where
 
 TAKE_LISTS = names_where(takes_list=True)
-"""Operators that are joined with the producers of all of their values, or with none."""
+"""Operators that are joined with none of the producers of their values: the choices would be many,
+and FuseOps' groups hold those that TVM fuses."""
 
 Composites = tuple[tuple[str, OperatorSet], ...]
 """Names and operators of library calls."""

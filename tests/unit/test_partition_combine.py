@@ -5,7 +5,6 @@ from __future__ import annotations
 import cProfile
 import random
 from collections.abc import Sequence
-from itertools import product
 
 import pytest
 from hypothesis import given, settings
@@ -19,10 +18,10 @@ from collage_engine.records.graph import KIND_ORDER
 from tests.support.graphs import GraphBuilder, chain, random_graph, resnet
 
 FUSION = (("anchor", "broadcast"), ("broadcast", "reduction"), ("injective", "injective"))
-UNLIMITED = {"MOST_EXITS": 10**6, "MOST_AT_OPERATOR": 10**6, "STEPS": 10**6, "MOST_LISTS": 10**6}
+UNLIMITED = {"MOST_EXITS": 10**6, "MOST_AT_OPERATOR": 10**6, "STEPS": 10**6}
 
 
-def combined(graph: DataflowGraph, lists: bool = False, **limits: int) -> set[int]:
+def combined(graph: DataflowGraph, **limits: int) -> set[int]:
     """Return what calls by themselves are joined to, by other limits where some are given."""
     seeds = [
         SubGraph(graph, 1 << node.index, kind=node.kind)
@@ -32,7 +31,7 @@ def combined(graph: DataflowGraph, lists: bool = False, **limits: int) -> set[in
     with pytest.MonkeyPatch.context() as patch:
         for name, limit in limits.items():
             patch.setattr(combiners, name, limit)
-        found = [sub_graph.inside for sub_graph in combiners.combine(graph, seeds, lists)]
+        found = [sub_graph.inside for sub_graph in combiners.combine(graph, seeds)]
     assert len({*found}) == len(found)
     return {*found}
 
@@ -40,11 +39,10 @@ def combined(graph: DataflowGraph, lists: bool = False, **limits: int) -> set[in
 class Naive:
     """Rules on plain sets of nodes, with path searches, tried on all pairs until nothing is new."""
 
-    def __init__(self, graph: DataflowGraph, simple, depth: int, lists: bool) -> None:
+    def __init__(self, graph: DataflowGraph, simple, depth: int) -> None:
         self.graph = graph
         self.simple = simple
         self.max_depth = depth
-        self.lists = lists
 
     def kind(self, nodes: frozenset[int]) -> int:
         return max(KIND_ORDER[self.graph.nodes[i].kind] for i in nodes)
@@ -99,31 +97,6 @@ class Naive:
             return None
         return up | down if self.convex(up | down) else None
 
-    def listed(self, found: set[frozenset[int]]) -> set[frozenset[int]]:
-        graph, new = self.graph, set()
-        injective = [c for c in found if self.kind(c) <= KIND_ORDER["injective"]]
-
-        def read_outside(c: frozenset[int], i: int) -> bool:
-            return bool(graph.leaving >> i & 1) or any(u not in c for u in graph.users[i])
-
-        for consumer in injective:
-            for operator in (i for i in consumer if graph.nodes[i].op == "concat"):
-                read = [graph.values[i] for i in graph.nodes[operator].inputs]
-                makers = {value.producer for value in read if not value.constant} - consumer
-                choices = [
-                    [c for c in injective if m in c and read_outside(c, m) and not c & consumer]
-                    for m in makers
-                ]
-                if not choices:
-                    continue
-                for chosen in product(*choices):
-                    parts = set(chosen)
-                    union = consumer | frozenset().union(*parts)
-                    disjoint = len(union) == len(consumer) + sum(map(len, parts))
-                    if disjoint and self.convex(union):
-                        new.add(union)
-        return new
-
     def run(self) -> set[int]:
         found = {
             frozenset({n.index})
@@ -132,8 +105,6 @@ class Naive:
         }
         while True:
             new = {j for a in found for b in found if (j := self.join(a, b))}
-            if self.lists:
-                new |= self.listed(found)
             if new <= found:
                 return {sum(1 << i for i in c) for c in found}
             found |= new
@@ -144,8 +115,8 @@ class Naive:
 @given(st.integers(0, 10**6), st.integers(2, 5), st.integers(1, 4))
 def test_equals_brute_force(lists: bool, seed: int, operators: int, depth: int) -> None:
     graph = random_graph(random.Random(seed), operators, lists=lists)
-    found = combined(graph, lists, **UNLIMITED, MOST_DEPTH=depth)
-    assert found == Naive(graph, FUSION, depth, lists).run()
+    found = combined(graph, **UNLIMITED, MOST_DEPTH=depth)
+    assert found == Naive(graph, FUSION, depth).run()
 
 
 def star(width: int) -> DataflowGraph:
@@ -221,4 +192,4 @@ def test_work_is_bounded_for_any_structure(name: str) -> None:
 
 def test_limits_leave_nothing_out_of_a_usual_model() -> None:
     for graph in (resnet(16), branching(3, 4, ("nn.conv2d", "nn.relu"))):
-        assert combined(graph, lists=True) == combined(graph, lists=True, **UNLIMITED)
+        assert combined(graph) == combined(graph, **UNLIMITED)
