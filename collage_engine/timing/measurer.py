@@ -92,24 +92,6 @@ def group_candidates(candidates: Iterable[Candidate]) -> list[CandidateGroup]:
     return list(groups.values())
 
 
-@dataclass
-class MeasuringResult:
-    """What a ``MeasureCall`` came to."""
-
-    costs: dict[str, Cost] = field(default_factory=dict)
-    """Measurement key → cost; keys that were not reached are missing."""
-    measured: int = 0
-    """Distinct keys measured now, invalid ones included."""
-    from_store: int = 0
-    """Distinct keys whose cost the store had, invalid ones included."""
-    invalid: int = 0
-    """Distinct keys that are invalid, measured now or from the store."""
-    skipped: int = 0
-    """Distinct keys that are left unknown, because the budget was spent."""
-    stopped: bool = False
-    """The user stopped it."""
-
-
 @dataclass(eq=False)
 class Measurer:
     """Measures candidates of one model. Close it to end the child.
@@ -210,7 +192,9 @@ class MeasureCall:
         cancel: When set, measuring ends within a second and what was measured is kept.
         tell: Takes ``Measured`` and ``Progress``.
         again: Whether to measure also what the store has, and to replace it.
-        counts: The run's, of whose measuring this call is a part: its progress is that of all.
+        counts: The run's, of whose measuring this call is a part.
+        costs: What is known by now, by measurement key; keys that were not reached are missing.
+        stopped: Whether the user stopped it.
     """
 
     measurer: Measurer
@@ -220,9 +204,11 @@ class MeasureCall:
     tell: Callable[[Event], None] = lambda event: None
     again: bool = False
     counts: CandidateCounts = field(default_factory=CandidateCounts)
+    costs: dict[str, Cost] = field(default_factory=dict)
+    stopped: bool = False
 
     def __post_init__(self) -> None:
-        self.outcome = MeasuringResult()
+        self.measured_before = self.counts.measured
         self.by_key: dict[str, list[Candidate]] = {}
         for group in self.groups:
             for candidate in group:
@@ -237,11 +223,8 @@ class MeasureCall:
         self.was_unexplained = False
         """Whether a child ended while no candidate was at risk, as when it compiled for several."""
 
-    def run(self) -> MeasuringResult:
+    def run(self) -> None:
         """Take the costs that the store has, and measure the others until the time is over.
-
-        Returns:
-            The costs, and how many came from where.
 
         Raises:
             MeasureError: The model cannot be opened in the child, or the store cannot be used.
@@ -249,8 +232,7 @@ class MeasureCall:
         if not self.again:
             stored = self.measurer.store.get_many(self.by_key, self.measurer.model_hash)
             for key, cost in stored.items():
-                self.outcome.from_store += 1
-                self.note(key, cost)
+                self.note(key, cost, from_store=1)
         try:
             for number, group in enumerate(self.groups):
                 wanted = self.unmeasured(group)
@@ -266,15 +248,12 @@ class MeasureCall:
                 self.group(wanted)
                 self.measurer.renew_if_bloated()
         except Cancelled:
-            self.outcome.stopped = True
-        self.outcome.skipped = len(self.by_key) - len(self.outcome.costs)
+            self.stopped = True
         self.progress("")
-        return self.outcome
 
     def unmeasured(self, group: CandidateGroup) -> list[Candidate]:
         """Return the candidates of a group without a cost, one for each measurement key."""
-        costs = self.outcome.costs
-        return list({c.key: c for c in group if c.key not in costs}.values())
+        return list({c.key: c for c in group if c.key not in self.costs}.values())
 
     def group(self, candidates: list[Candidate]) -> None:
         """Measure one group, and again without the culprit each time the child ends early.
@@ -377,14 +356,19 @@ class MeasureCall:
                     one_model=cost.wrong_numbers,
                 )
             )
-        self.outcome.measured += 1
-        self.note(candidate.key, cost)
+        self.note(candidate.key, cost, measured=1)
         self.progress(candidate.label, candidate.nodes)
 
-    def note(self, key: str, cost: Cost) -> None:
+    def note(self, key: str, cost: Cost, measured: int = 0, from_store: int = 0) -> None:
         """Note the cost of a measurement key, and send an event for every candidate that has it."""
-        self.outcome.costs[key] = cost
-        self.outcome.invalid += cost.state == "invalid"
+        self.costs[key] = cost
+        self.counts = replace(
+            self.counts,
+            measured=self.counts.measured + measured,
+            from_store=self.counts.from_store + from_store,
+            invalid=self.counts.invalid + (cost.state == "invalid"),
+            skipped=self.counts.skipped - measured - from_store,
+        )
         for candidate in self.by_key[key]:
             self.tell(Measured(candidate=candidate.id, cost=cost))
 
@@ -397,15 +381,15 @@ class MeasureCall:
         """
         # At most that many: what the best cover turns out not to need is left out.
         total = self.counts.measured + self.counts.skipped
-        done = self.counts.measured + self.outcome.measured
+        measured = self.counts.measured - self.measured_before
         elapsed_s, rate, left_s = time.monotonic() - self.began, None, None
-        if self.outcome.measured and elapsed_s > 0:
-            rate = self.outcome.measured / elapsed_s
-            left_s = min((total - done) / rate, self.seconds_left() - GRACE_S)
+        if measured and elapsed_s > 0:
+            rate = measured / elapsed_s
+            left_s = min(self.counts.skipped / rate, self.seconds_left() - GRACE_S)
         self.tell(
             Progress(
                 stage="measure",
-                done=done,
+                done=self.counts.measured,
                 total=total,
                 left_s=left_s,
                 rate=rate,
@@ -526,19 +510,14 @@ class Measuring:
         self._measurer = self._measurer or self._open(deadline)
         if self._measurer is None:
             return {}
-        outcome = MeasureCall(
+        call = MeasureCall(
             self._measurer, groups, deadline, control.cancelled, control.emit, again, self.counts
-        ).run()
-        self.counts = replace(
-            self.counts,
-            measured=self.counts.measured + outcome.measured,
-            from_store=self.counts.from_store + outcome.from_store,
-            invalid=self.counts.invalid + outcome.invalid,
-            skipped=self.counts.skipped - outcome.measured - outcome.from_store,
         )
-        if outcome.stopped:
+        call.run()
+        self.counts = call.counts
+        if call.stopped:
             raise Cancelled("cancelled; what was measured is kept")
-        return outcome.costs
+        return call.costs
 
     def _open(self, deadline: float) -> Measurer | None:
         """Record the model's true values; return what measures on them.

@@ -55,11 +55,8 @@ from collage_engine.trials.trial_job import (
     LONG_ROUND_S,
     ErrorsByOutput,
     OpenPlacement,
-    PeakMemory,
     PlacementProfile,
-    ProfilePlacement,
-    Request,
-    RunRound,
+    TrialJob,
 )
 
 if TYPE_CHECKING:
@@ -433,8 +430,9 @@ class PlacementProcess:
 
     def _keep_to_memory(self, most: int) -> None:
         """Run the placement for a round, and bar it from winning where it takes too much memory."""
-        self._call(RunRound(warm_s=0.0, seconds=self._bench.settings.round_s))
-        self.memory = self._call(PeakMemory())
+        round_s = self._bench.settings.round_s
+        self._call(partial(TrialJob.round, warm_s=0.0, seconds=round_s))
+        self.memory = self._call(TrialJob.memory)
         taken = self.memory.running_bytes
         if taken is not None and taken > most:
             self.over_memory = (
@@ -495,7 +493,12 @@ class PlacementProcess:
         """
         settings = self._bench.settings
         time.sleep(settings.rest_s)
-        request = RunRound(warm_s=settings.warm_s, seconds=settings.round_s, tail=settings.tail)
+        request = partial(
+            TrialJob.round,
+            warm_s=settings.warm_s,
+            seconds=settings.round_s,
+            tail=settings.tail,
+        )
         try:
             taken = self._call(request)
         except Cancelled:
@@ -527,8 +530,8 @@ class PlacementProcess:
         return parts_us, between_us, profile.call_us
 
     def profile(self, runs: int, *, inside: bool = False) -> PlacementProfile:
-        """Return what its calls take, as the median of some runs; see ``ProfilePlacement``."""
-        found: PlacementProfile = self._call(ProfilePlacement(runs=runs, inside=inside))
+        """Return what its calls take, as the median of some runs; see ``TrialJob.profile``."""
+        found: PlacementProfile = self._call(partial(TrialJob.profile, runs=runs, inside=inside))
         return found
 
     def layers_inside(self, runs: int) -> PlacementProfile:
@@ -543,11 +546,11 @@ class PlacementProcess:
     def ask_memory(self) -> None:
         """Note in ``memory`` what the process has taken so far, where it still answers."""
         with contextlib.suppress(WorkerError, ToolchainError):
-            self.memory = self._call(PeakMemory())
+            self.memory = self._call(TrialJob.memory)
 
     def _open(self, cancelled: Flag | None = None) -> ErrorsByOutput:
         """Have the process load the placement; return the errors of its outputs on the samples."""
-        opening, worker = self._opening(), self._worker
+        opening, worker = partial(TrialJob.open, request=self._opening()), self._worker
         assert worker is not None
         until = cancelled or self._bench.cancelled
         errors: ErrorsByOutput = call_again(lambda: worker.call(opening, self._limit_s(), until))
@@ -562,7 +565,7 @@ class PlacementProcess:
         most_s, least_s = (with_weights(s, weights, copies) for s in (LOAD_TIMEOUT_S, LOAD_LEAST_S))
         return within_budget(most_s, self._bench.left_s(), least_s)
 
-    def _call(self, request: Request) -> Any:
+    def _call(self, request: Callable[[TrialJob], Any]) -> Any:
         """Ask the process for something; load the placement again where it was unloaded."""
         if self._rests:
             self._rests = False

@@ -73,35 +73,6 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     whose single calls are timed."""
 
 
-class RunRound(msgspec.Struct, frozen=True, kw_only=True):
-    """Warm up for ``warm_s``, one call at least, then time as many calls as ``seconds`` hold.
-
-    At least one is timed. With several instances the answer is one number: the seconds in which
-    each of them calls again and again, over all their calls.
-    """
-
-    warm_s: float
-    seconds: float
-    tail: bool = False
-    """Whether the slowest calls matter: what interrupts a call is then part of its time."""
-
-
-class ProfilePlacement(msgspec.Struct, frozen=True, kw_only=True):
-    """Time every kernel the VM calls, over a few runs."""
-
-    runs: int = 9
-    inside: bool = False
-    """Whether runtimes are asked what they noted of their layers, which ends the placement: it was
-    loaded in an environment with ``LAYERS_FOLDER``."""
-
-
-class PeakMemory(msgspec.Struct, frozen=True, kw_only=True):
-    """Ask for the resident sizes so far (``MemorySeen``)."""
-
-
-Request = OpenPlacement | RunRound | ProfilePlacement | PeakMemory
-
-
 ErrorsByOutput = dict[str, tuple[float, float]]
 """The largest absolute and the largest relative error of each output."""
 
@@ -142,7 +113,10 @@ def kind_of(request: OpenPlacement) -> str:
 
 
 class TrialJob:
-    """The state of a trial process: the placement that is open, bound to its sample."""
+    """The state of a trial process: the placement that is open, bound to its sample.
+
+    A request is a method with its arguments (``partial``).
+    """
 
     def __init__(self) -> None:
         self._model: Model | None = None
@@ -160,22 +134,11 @@ class TrialJob:
         self._other: tuple[dict[str, np.ndarray], list[np.ndarray]] | None = None
         """Other inputs than the sample's, and what the placement made of them when it was new."""
 
-    def __call__(self, request: Request) -> Any:
-        """Answer a request.
+    def __call__(self, request: Callable[[TrialJob], Any]) -> Any:
+        """Answer a request."""
+        return request(self)
 
-        Returns:
-            ``ErrorsByOutput`` for ``OpenPlacement``, the seconds of calls for ``RunRound``, a
-            ``PlacementProfile`` for ``ProfilePlacement``, and ``MemorySeen`` for ``PeakMemory``.
-        """
-        if isinstance(request, OpenPlacement):
-            return self._open(request)
-        if isinstance(request, RunRound):
-            return self._round(request)
-        if isinstance(request, ProfilePlacement):
-            return self._profile(request)
-        return self._memory.seen()
-
-    def _open(self, request: OpenPlacement) -> ErrorsByOutput:
+    def open(self, request: OpenPlacement) -> ErrorsByOutput:
         """Return the errors of the outputs on the samples.
 
         The first sample stays bound: it is what rounds run on.
@@ -209,27 +172,32 @@ class TrialJob:
             for name in errors[0]
         }
 
-    def _round(self, request: RunRound) -> list[float]:
+    def round(self, warm_s: float, seconds: float, tail: bool = False) -> list[float]:
         """Run one round and return the seconds of its calls, as a user makes them.
 
         ``timing.child`` says what is part of these. Several instances give one number: the seconds
-        per call of all of them together.
+        in which each of them calls again and again, over all their calls.
+
+        Args:
+            warm_s: Seconds of calls that are not timed, one call at least.
+            seconds: As many calls are timed as they hold, one at least.
+            tail: Whether the slowest calls matter: what interrupts a call is then part of its time.
 
         Raises:
             ToolchainError: The outputs are wrong by now.
         """
         if self._pool is not None:
-            taken_by_all = self._round_of_all(request)
+            taken_by_all = self._round_of_all(seconds)
             self._compare_again([])
             return [taken_by_all]
         assert self._model is not None
         call = self._model.user_call(self._sample)
         clock = time.perf_counter
         begin = clock()
-        end = begin + request.warm_s
+        end = begin + warm_s
         call()
         # Where no second call fits in, none more is made for the comparison, either.
-        slow = clock() - begin >= request.seconds / 2 > 0
+        slow = clock() - begin >= seconds / 2 > 0
         self._calls += 1
         while clock() < end:
             call()
@@ -237,9 +205,9 @@ class TrialJob:
         taken: list[float] = []
         kept: list[Any] = []
         run = (lambda: kept.append(call())) if slow else call
-        end = clock() + request.seconds
+        end = clock() + seconds
         while not taken or clock() + taken[-1] < end:
-            taken.append(timed(run, 0 if request.tail else self._threads))
+            taken.append(timed(run, 0 if tail else self._threads))
         self._calls += len(taken)
         self._compare_again(kept[-1:])
         if self._threads > 1:
@@ -303,7 +271,7 @@ class TrialJob:
                     f"{WRONG_NUMBERS} in the output {name!r} after {self._calls} calls: {wrong}"
                 )
 
-    def _round_of_all(self, request: RunRound) -> float:
+    def _round_of_all(self, seconds: float) -> float:
         """Return the seconds per call of all instances together, each calling without a pause."""
         assert self._pool is not None
 
@@ -311,7 +279,7 @@ class TrialJob:
             clock, call = time.perf_counter, model.user_call(self._sample)
             call()
             begin, count = clock(), 0
-            while not count or clock() - begin < request.seconds:
+            while not count or clock() - begin < seconds:
                 call()
                 count += 1
             self._calls += count
@@ -319,16 +287,21 @@ class TrialJob:
 
         return 1.0 / sum(self._pool.at_once(work))
 
-    def _profile(self, request: ProfilePlacement) -> PlacementProfile:
+    def profile(self, runs: int, inside: bool = False) -> PlacementProfile:
         """Return the median time of every VM call, in order.
 
         Nothing on a device, where calls return before their work is done and a graph holds many.
+
+        Args:
+            runs: How many runs of the model are timed.
+            inside: Whether runtimes are asked what they noted of their layers, which ends the
+                placement: it was loaded in an environment with ``LAYERS_FOLDER``.
         """
         model = self._model
         if model is None or self._threads == 0:
             return PlacementProfile()
-        calls, call_us = time_kernels(model, model.user_call(self._sample), request.runs)
-        runtimes = model.library.imports if request.inside else []
+        calls, call_us = time_kernels(model, model.user_call(self._sample), runs)
+        runtimes = model.library.imports if inside else []
         own = [module for module in runtimes if module.implements_function(LAYERS)]
         answers = [module.get_function(LAYERS) for module in own]
         return PlacementProfile(
@@ -336,6 +309,10 @@ class TrialJob:
             call_us=call_us,
             inside=tuple(filter(None, (str(answer()) for answer in answers))),
         )
+
+    def memory(self) -> MemorySeen:
+        """Return the resident sizes so far."""
+        return self._memory.seen()
 
 
 def turned(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

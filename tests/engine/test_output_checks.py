@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -45,7 +46,7 @@ from collage_engine.trials.placement_process import (
     TrialBench,
 )
 from collage_engine.trials.race import Race
-from collage_engine.trials.trial_job import OpenPlacement, RunRound, TrialJob, turned
+from collage_engine.trials.trial_job import OpenPlacement, TrialJob, turned
 from tests.support.artifact_cases import MNIST, compile_loader, cover_in_turn
 from tests.support.written import written
 
@@ -453,13 +454,13 @@ def test_outputs_are_compared_after_every_round(tmp_path: Path) -> None:
         outputs=tuple((name, kind.dtype) for name, kind in model.outputs),
         bounds=dict.fromkeys(truth, 1e-4),
     )
-    job(placement)
-    once = RunRound(warm_s=0.0, seconds=1e-9)  # the call that is timed is compared itself
-    assert len(job(once)) == 1
+    job.open(placement)
+    once = partial(job.round, warm_s=0.0, seconds=1e-9)  # the call that is timed is compared itself
+    assert len(once()) == 1
     wrong = {name: array + np.float32(1) for name, array in truth.items()}
     write_npz(tmp_path / "s" / "outputs.npz", wrong)
     with pytest.raises(ToolchainError, match=r"wrong numbers in the output .* after 4 calls"):
-        job(once)
+        once()
 
 
 def test_other_inputs_have_the_same_values_elsewhere() -> None:

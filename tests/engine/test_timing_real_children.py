@@ -83,7 +83,8 @@ def candidate(name: str, *nodes: int) -> CandidateRecord:
 def test_liars_crashers_and_the_picky_are_found_out_and_cost_nobody_else(measurer):
     names = ("plain", "liar", "crasher", "picky", "onnxruntime")
     candidates = [candidate(name, 0, 1) for name in names]
-    found = MeasureCall(measurer, group_candidates(candidates)).run()
+    found = MeasureCall(measurer, group_candidates(candidates))
+    found.run()
     states = {one.instance.toolchain: found.costs[one.key] for one in candidates}
     assert states["plain"].usable and states["onnxruntime"].usable
     assert states["liar"].reason.startswith("wrong numbers in the output of relu1: relative error")

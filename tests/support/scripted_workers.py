@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,10 +24,8 @@ from collage_engine.trials.contender import Sample
 from collage_engine.trials.objective import TrialSettings
 from collage_engine.trials.placement_process import Module, TrialBench
 from collage_engine.trials.trial_job import (
-    OpenPlacement,
-    PeakMemory,
     PlacementProfile,
-    RunRound,
+    TrialJob,
 )
 from tests.support.covers import candidate_on
 
@@ -76,7 +75,7 @@ class Script:
         self.peak_bytes: dict[str, int] = defaultdict(lambda: 1 << 20)
         """Resident memory while running."""
         self.crash_in_round: dict[str, int] = {}
-        self.kills: list[tuple[str, type]] = []
+        self.kills: list[tuple[str, Any]] = []
         """Placements and requests in which something outside kills the process, once for each."""
         self.profile_raises: dict[str, Exception] = {}
         self.views: set[tuple[str, int]] = set()
@@ -92,8 +91,6 @@ class Script:
         self.built: list[str] = []
         self.closed: list[str] = []
         self.environments: dict[str, dict[str, str]] = {}
-        self.limits_s: dict[type, list[float]] = defaultdict(list)
-        """Seconds that requests of a class were given."""
 
     def worker(
         self, target: str, *, env: dict[str, str] | None = None, name: str = ""
@@ -125,6 +122,13 @@ class Script:
         )
 
 
+def kind_of(request: Any) -> Any:
+    """Returns the class of a request to a builder, or the method of one to a placement."""
+    if isinstance(request, BuildCover):
+        return BuildCover
+    return request.func if isinstance(request, partial) else request
+
+
 class ScriptedWorker:
     """A worker that follows a script."""
 
@@ -151,11 +155,10 @@ class ScriptedWorker:
         if cancel is not None and cancel.is_set():
             raise Cancelled("stopped")
         script = self.script
-        script.limits_s[type(request)].append(timeout_s)
         if isinstance(request, BuildCover):
             return self._build(request, cancel)
-        if isinstance(request, OpenPlacement):
-            self.name, parts = Path(request.module).read_text().split()
+        if kind_of(request) is TrialJob.open:
+            self.name, parts = Path(request.keywords["request"].module).read_text().split()
             self.parts = int(parts)
             self._be_killed(request, self.name)
             self.is_open = True
@@ -168,14 +171,14 @@ class ScriptedWorker:
             return by_output
         assert self.name is not None and self.is_open, "a new process has to load it"
         self._be_killed(request, self.name)
-        if isinstance(request, RunRound):
+        if kind_of(request) is TrialJob.round:
             number = script.rounds[self.name]
             script.rounds[self.name] += 1
             if script.crash_in_round.get(self.name) == number:
                 raise WorkerCrashed("killed by SIGSEGV")
             us = script.us[self.name]
             return [(us(number) if callable(us) else us) * 1e-6] * 2
-        if isinstance(request, PeakMemory):
+        if kind_of(request) is TrialJob.memory:
             return MemorySeen(peak_bytes=script.peak_bytes[self.name or ""])
         if self.name in script.profile_raises:
             raise script.profile_raises[self.name]
@@ -192,8 +195,8 @@ class ScriptedWorker:
         return PlacementProfile(calls=(*kernels[:1], *between, *kernels[1:]), call_us=2.5)
 
     def _be_killed(self, request: Any, name: str) -> None:
-        if (name, type(request)) in self.script.kills:
-            self.script.kills.remove((name, type(request)))
+        if (name, kind_of(request)) in self.script.kills:
+            self.script.kills.remove((name, kind_of(request)))
             self.is_open = False
             raise WorkerCrashed("killed by SIGKILL", from_outside=True)
 

@@ -27,8 +27,8 @@ from collage_engine.support.time_limits import ANSWER_S, LEAST_S, WORK_S
 from collage_engine.toolchains import asking
 from collage_engine.trials.contender import Contender
 from collage_engine.trials.race import Race
-from collage_engine.trials.trial_job import OpenPlacement
-from tests.support.scripted_workers import Script, ScriptedWorker, cover
+from collage_engine.trials.trial_job import TrialJob
+from tests.support.scripted_workers import Script, ScriptedWorker, cover, kind_of
 
 
 def test_a_toolchain_that_fails_twice_is_out_of_the_run() -> None:
@@ -66,7 +66,7 @@ class Failing(ScriptedWorker):
     limits: ClassVar[list[float]] = []
 
     def call(self, request: Any, timeout_s: float, cancel: Any = None) -> Any:
-        if isinstance(request, OpenPlacement):
+        if kind_of(request) is TrialJob.open:
             self.limits.append(timeout_s)
             raise self.error
         return super().call(request, timeout_s, cancel)

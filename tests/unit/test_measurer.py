@@ -54,7 +54,11 @@ class Bed:
     def measure(self, *candidates: CandidateRecord, **options):
         self.events.clear()
         groups = group_candidates(candidates)
-        return MeasureCall(self.measurer, groups, tell=self.events.append, **options).run()
+        counts = CandidateCounts(skipped=len({c.key for c in candidates}))
+        tell = self.events.append
+        call = MeasureCall(self.measurer, groups, tell=tell, counts=counts, **options)
+        call.run()
+        return call
 
     def log(self) -> list[tuple[str, str]]:
         path = self.folder / "log"
@@ -89,11 +93,11 @@ def test_candidates_are_measured_stored_and_found_again(bed, tmp_path):
     costs = [first.costs[c.key] for c in candidates]
     assert [c.median_us for c in costs] == pytest.approx([100, 300], rel=0.01)
     assert costs[0].max_rel_error == 1e-6
-    assert (first.measured, first.from_store, first.skipped) == (2, 0, 0)
+    assert (first.counts.measured, first.counts.from_store, first.counts.skipped) == (2, 0, 0)
     stored = {m.key: m for m in bed.store.measurements()}
     assert stored[candidates[0].key].versions == {"good": "1.0"}
     again = bed.measure(*candidates)
-    assert (again.measured, again.from_store) == (0, 2)
+    assert (again.counts.measured, again.counts.from_store) == (0, 2)
     assert all(c.from_store for c in again.costs.values()) and len(bed.log()) == 2
     assert bed.heard() == {c.id: "measured" for c in candidates}
 
@@ -103,15 +107,15 @@ def test_what_is_wrong_on_the_users_inputs_alone_is_not_kept(make_bed, own_input
     """Too large a number makes a toolchain refuse, too; another run may bring smaller ones."""
     bed = make_bed(own_inputs=own_inputs)
     refused = [candidate("bad", 1, act=act) for act in ("wrong", "raises-running", "unsupported")]
-    assert bed.measure(*refused).invalid == 3
+    assert bed.measure(*refused).counts.invalid == 3
     again = bed.measure(*refused)
-    assert again.measured == (2 if own_inputs else 0)
+    assert again.counts.measured == (2 if own_inputs else 0)
 
 
 def test_equal_keys_are_measured_once_and_everyone_hears(bed):
     twins = [candidate("good", n, key="same") for n in (1, 2, 3)]
-    found = bed.measure(*twins, counts=CandidateCounts(skipped=1))
-    assert found.measured == 1 and len(bed.log()) == 1
+    found = bed.measure(*twins)
+    assert found.counts.measured == 1 and len(bed.log()) == 1
     assert bed.heard() == {c.id: "measured" for c in twins}
     progress = [e for e in bed.events if isinstance(e, Progress)]
     assert progress[-1].done == progress[-1].total == 1
@@ -144,7 +148,7 @@ def test_a_crash_costs_its_culprit_only(bed, act, reason):
     assert found.costs[candidates[1].key].reason.startswith(reason)
     assert found.costs[candidates[0].key].median_us == pytest.approx(100, rel=0.01)
     assert found.costs[candidates[2].key].median_us == pytest.approx(120, rel=0.01)
-    assert found.measured == 4 and found.invalid == 1
+    assert found.counts.measured == 4 and found.counts.invalid == 1
     assert len(bed.heard()) == 4
 
 
@@ -160,7 +164,7 @@ def test_a_child_that_is_killed_from_outside_costs_no_candidate(bed):
     unlucky, other = candidate("good", 1, act="killed-1"), candidate("good", 2)
     found = bed.measure(unlucky, other)
     assert found.costs[unlucky.key].usable and found.costs[other.key].usable
-    assert found.invalid == 0 and len(bed.log()) == 3
+    assert found.counts.invalid == 0 and len(bed.log()) == 3
 
 
 def test_what_is_killed_again_and_again_is_left_out_of_this_run_only(bed):
@@ -187,32 +191,36 @@ def test_a_hanging_candidate_is_killed_and_the_rest_goes_on(make_bed):
     hanging = candidate("slow", 1, act="sleeps")
     found = bed.measure(candidate("good", 1), hanging, candidate("good", 2))
     assert found.costs[hanging.key].reason == "gave no answer within 0.5 s while compiling"
-    assert found.invalid == 1 and found.measured == 3
+    assert found.counts.invalid == 1 and found.counts.measured == 3
 
 
 def test_budget_leaves_the_rest_unknown_in_the_callers_order(bed):
     slow = [candidate("slow", n, act="sleeps", s="0.3") for n in range(20)]
-    assert bed.measure(candidate("good", 99)).measured == 1, "the child has the model open now"
+    assert bed.measure(candidate("good", 99)).counts.measured == 1, (
+        "the child has the model open now"
+    )
     found = bed.measure(*slow, deadline=time.monotonic() + 3.0)
-    assert 1 <= found.measured < 20 and found.skipped == 20 - found.measured
-    assert list(found.costs) == [c.key for c in slow[: found.measured]]
-    assert bed.measure(*slow[:1]).from_store == 1
-    assert bed.measure(slow[-1], deadline=time.monotonic() - 1).skipped == 1
+    assert 1 <= found.counts.measured < 20 and found.counts.skipped == 20 - found.counts.measured
+    assert list(found.costs) == [c.key for c in slow[: found.counts.measured]]
+    assert bed.measure(*slow[:1]).counts.from_store == 1
+    assert bed.measure(slow[-1], deadline=time.monotonic() - 1).counts.skipped == 1
 
 
 def test_a_candidate_caught_by_the_deadline_is_unknown_not_invalid(bed, monkeypatch):
     good = candidate("good", 99)
-    assert bed.measure(good).measured == 1, "the child has the model open now"
+    assert bed.measure(good).counts.measured == 1, "the child has the model open now"
     monkeypatch.setattr("collage_engine.timing.measurer.GRACE_S", 0.3)
     found = bed.measure(candidate("slow", act="sleeps"), deadline=time.monotonic() + 0.3)
-    assert found.costs == {} and found.skipped == 1
+    assert found.costs == {} and found.counts.skipped == 1
     assert bed.store.info().measurements == 1
 
 
 def test_a_candidate_that_hangs_leaves_half_of_a_short_time_to_others(bed, monkeypatch):
     monkeypatch.setattr("collage_engine.timing.measurer.LEAST_S", 0.2)
     slow, good = candidate("slow", 1, act="sleeps"), candidate("good", 2)
-    assert bed.measure(candidate("good", 99)).measured == 1, "the child has the model open now"
+    assert bed.measure(candidate("good", 99)).counts.measured == 1, (
+        "the child has the model open now"
+    )
     began = time.monotonic()
     found = bed.measure(slow, good, deadline=began + 8)
     assert time.monotonic() - began < 40, "it sleeps for a minute"
@@ -235,7 +243,7 @@ def test_a_child_that_stands_still_while_it_opens_the_model_is_waited_for_no_lon
     one, began = candidate("good"), time.monotonic()
     found = bed.measure(one, deadline=began + 1.0)
     assert 1.0 < time.monotonic() - began < 60.0
-    assert found.costs == {} and found.skipped == 1 and not found.stopped
+    assert found.costs == {} and found.counts.skipped == 1 and not found.stopped
     (told,) = [event for event in bed.events if isinstance(event, Log)]
     assert told.level == "info" and "did not open the model within 1 s" in told.text
     assert kept(bed.store, one.key) is None
@@ -261,9 +269,9 @@ def test_a_cancel_waits_for_no_candidate_and_keeps_what_was_measured(bed):
     assert cancelled, "nothing hung"
     assert time.monotonic() - cancelled[0] < 40, "it sleeps for a minute"
     watcher.join()
-    assert found.stopped and list(found.costs) == [good.key] and found.skipped == 1
+    assert found.stopped and list(found.costs) == [good.key] and found.counts.skipped == 1
     assert kept(bed.store, good.key) is not None and kept(bed.store, hanging.key) is None
-    assert bed.measure(candidate("good", 3)).measured == 1, "a new child takes over"
+    assert bed.measure(candidate("good", 3)).counts.measured == 1, "a new child takes over"
 
 
 def test_a_model_that_cannot_be_opened_says_so(make_bed):

@@ -30,7 +30,7 @@ from collage_engine.trials.standings import (
     MOST_ROUNDS,
     is_as_fast,
 )
-from collage_engine.trials.trial_job import OpenPlacement, ProfilePlacement, RunRound
+from collage_engine.trials.trial_job import TrialJob
 from tests.support.scripted_workers import Script, cover
 
 
@@ -357,7 +357,7 @@ def test_what_cannot_be_tried_for_want_of_time_is_no_contender(script, tmp_path)
     assert [one.contender.name for one in found.results] == ["a"] and found.left_out == 0
 
 
-REQUESTS = [BuildCover, OpenPlacement, RunRound, ProfilePlacement]
+REQUESTS = [BuildCover, TrialJob.open, TrialJob.round, TrialJob.profile]
 
 
 @pytest.mark.parametrize("request_", REQUESTS, ids=lambda kind: kind.__name__)

@@ -21,7 +21,7 @@ from collage_engine.timing.protocol import (
     FEWEST_ROUNDS,
     time_interleaved,
 )
-from collage_engine.trials.trial_job import PAUSE_S, RunRound, TrialJob, until_asleep
+from collage_engine.trials.trial_job import PAUSE_S, TrialJob, until_asleep
 
 
 class World:
@@ -170,5 +170,5 @@ def test_a_round_has_no_call_that_does_not_fit() -> None:
     model: Any = SimpleNamespace(user_call=lambda sample: call)
     job = TrialJob()
     job._model = model
-    taken = job(RunRound(warm_s=0.0, seconds=0.04, tail=True))
+    taken = job.round(warm_s=0.0, seconds=0.04, tail=True)
     assert len(taken) == 1 and len(calls) == 2, "the first one warms up"
