@@ -293,18 +293,14 @@ class _Placed(_Opening):
     def get_providers(self) -> Any:
         return self._placement.providers
 
-    def io_binding(self) -> Any:
-        self._refuse("io_binding")
-
-    def run_with_iobinding(self, *_: Any, **__: Any) -> Any:
-        self._refuse("run_with_iobinding")
-
-    def _refuse(self, name: str) -> NoReturn:
+    def io_binding(self, *_: Any, **__: Any) -> NoReturn:
         """Refuse what needs the memory of a session."""
         raise NotImplementedError(
-            f"{name} is not possible with the placement {self._placement.folder}: call run, or "
-            f"take it out of {PLACEMENTS}"
+            "io_binding and run_with_iobinding are not possible with the placement "
+            f"{self._placement.folder}: call run, or take it out of {PLACEMENTS}"
         )
+
+    run_with_iobinding = io_binding
 
     def __getstate__(self) -> Any:
         raise TypeError(f"the placement {self._placement.folder} cannot be pickled or copied")

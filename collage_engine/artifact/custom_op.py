@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from collage_engine.artifact.artifact import LOADERS, ORT_SOURCES, write_manifest
 from collage_engine.artifact.manifest import file_entry, read_manifest
-from collage_engine.artifact.own_file import files_beside
 from collage_engine.machine.loader.run_artifact import (
     Value,
     is_session,
@@ -25,7 +24,7 @@ from collage_engine.machine.loader.run_artifact import (
     values_of,
 )
 from collage_engine.model.onnx_external import every_tensor
-from collage_engine.model.onnx_file import read_without_weights
+from collage_engine.model.onnx_file import files_beside, read_without_weights
 from collage_engine.support.errors import UsageError
 from collage_engine.support.files import write_atomically
 from collage_engine.toolchains.runtime import builder

@@ -42,6 +42,22 @@ def read_manifest(folder: Path, verify: bool = False) -> dict[str, Any]:
     return manifest
 
 
+def timed_manifest(folder: Path) -> dict[str, Any]:
+    """Return the manifest of an artifact whose single calls can be timed.
+
+    Raises:
+        ArtifactError: The folder is no artifact, or was changed.
+        UsageError: It is for several shapes, or for throughput.
+    """
+    manifest = read_manifest(folder, verify=True)
+    if "entries" in manifest:
+        first = manifest["entries"][0]["folder"]
+        raise UsageError(f"{folder} is for several shapes: name one of them, {folder / first}")
+    if manifest.get("streams") is not None:
+        raise UsageError(f"{folder} was made for throughput: single calls are timed here")
+    return manifest
+
+
 def file_entry(file: Path, licence: str | None = None) -> dict[str, Any]:
     """Return what a manifest says of a file: its hash, its size, and its licence if known."""
     entry = {"sha256": run_artifact.sha256(file), "bytes": file.stat().st_size}

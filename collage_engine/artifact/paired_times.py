@@ -20,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from collage_engine.artifact.artifact_run import ArtifactProcess, artifact_process, open_artifact
-from collage_engine.artifact.manifest import read_manifest
+from collage_engine.artifact.manifest import timed_manifest
 from collage_engine.records.answers import CheckOutcome, GateCheck
-from collage_engine.support.errors import UsageError
 from collage_engine.support.time_limits import WORK_S
 
 PROCESSES = 3
@@ -149,19 +148,3 @@ def timed_pair(
                 taken = workers[number].call(request, WORK_S)
                 rounds[number].append(statistics.median(taken))
     return opened, rounds
-
-
-def timed_manifest(folder: Path) -> dict[str, Any]:
-    """Return the manifest of an artifact whose single calls can be timed.
-
-    Raises:
-        ArtifactError: The folder is no artifact, or was changed.
-        UsageError: It is for several shapes, or for throughput.
-    """
-    manifest = read_manifest(folder, verify=True)
-    if "entries" in manifest:
-        first = manifest["entries"][0]["folder"]
-        raise UsageError(f"{folder} is for several shapes: name one of them, {folder / first}")
-    if manifest.get("streams") is not None:
-        raise UsageError(f"{folder} was made for throughput: single calls are timed here")
-    return manifest

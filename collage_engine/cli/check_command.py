@@ -15,8 +15,8 @@ from xml.etree import ElementTree
 import msgspec
 
 from collage_engine.api import Session, run_artifact
-from collage_engine.artifact.manifest import is_artifact, read_manifest
-from collage_engine.artifact.paired_times import compare_artifacts, timed_manifest
+from collage_engine.artifact.manifest import is_artifact, read_manifest, timed_manifest
+from collage_engine.artifact.paired_times import compare_artifacts
 from collage_engine.cli import output
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.drawing.progress import ProgressReport

@@ -356,7 +356,7 @@ def _run(options: argparse.Namespace) -> int:
         check_writable(options.trace)
     result = run_artifact(options.artifact, benchmark=options.benchmark)
     if options.trace:
-        from collage_engine.artifact.trace import traced_artifact
+        from collage_engine.artifact.artifact_run import traced_artifact
 
         traced = traced_artifact(Path(options.artifact).absolute())
         _write(options.trace, json.dumps(trace_of(*traced, title_of)))

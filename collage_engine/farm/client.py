@@ -18,10 +18,10 @@ from typing import Any
 import dask
 import distributed
 
-from collage_engine.artifact.own_file import files_beside
 from collage_engine.farm import task
 from collage_engine.farm.processes import LOST_MACHINES, MACHINE, SETTINGS, security
 from collage_engine.farm.task import FarmTask, PlaceAnswer
+from collage_engine.model.onnx_file import files_beside
 from collage_engine.store.store import Store
 from collage_engine.support.errors import FarmError, UsageError
 

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.artifact.artifact import check_target_folder
-from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.artifact.own_file import fastest
+from collage_engine.artifact.combine import combine_artifacts, fastest
 from collage_engine.machine.folders import Scratch, resolve
 from collage_engine.machine.worker import call_in_child
 from collage_engine.records import protocol as p

@@ -10,7 +10,7 @@ import contextlib
 import platform
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -110,31 +110,7 @@ def run_task(
             f"{task.version} asked: install the same version on all machines of a farm",
         )
     began = now_text()
-    with tempfile.TemporaryDirectory(prefix="collage-farm-") as name:
-        folder = Path(name)
-        answer: dict[str, Any] = {}
-        try:
-            _place_in(folder, task, files, is_wanted, tell, answer)
-        except CollageError as error:
-            answer["failure"] = str(error)
-        rows = folder / "measurements"
-        with Store() as store:
-            store.export(rows, since=began)
-        answer["measurements"] = rows.read_bytes()
-        return PlaceAnswer(machine=host, **answer)
-
-
-def _place_in(
-    folder: Path,
-    task: FarmTask,
-    files: dict[str, bytes],
-    is_wanted: Callable[[], bool],
-    tell: Callable[[str], None],
-    answer: dict[str, Any],
-) -> None:
-    """Do the run in a folder, and note what it made in the answer as soon as it is there."""
-    write_files(folder / "model", files)
-    out, saved = folder / "out", folder / "run.collage"
+    answer: dict[str, Any] = {}
 
     def listen(event: Event) -> None:
         if isinstance(event, Stage) and not event.done:
@@ -142,36 +118,52 @@ def _place_in(
         elif isinstance(event, Log):
             tell(event.text)
 
-    model, settings = folder / "model" / task.model.name, task.settings
-    with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
-        opening = p.ModelOpen(path=str(model), shapes=settings.shapes)
-        handle = engine.request(opening).document
-        opened = engine.document(handle)
-        ended = threading.Event()
-
-        def watch() -> None:
-            while not ended.wait(LOOK_S):
-                if not is_wanted():
-                    engine.cancel()
-                    return
-
-        threading.Thread(target=watch, daemon=True).start()
+    with tempfile.TemporaryDirectory(prefix="collage-farm-") as name:
+        folder = Path(name)
+        out, saved, rows = folder / "out", folder / "run.collage", folder / "measurements"
+        model, settings = folder / "model" / task.model.name, task.settings
         try:
-            answers.set_pins(opened, task.pins)
-            request = p.RunStart(document=handle, settings=settings, out=str(out))
-            run = place_for_throughput if settings.objective == "throughput" else Engine.run
-            answer["run"] = run(engine, request)
-        except CollageError:
-            if opened.document.runs:  # the artifact could not be written, and the run is there
-                answer["run"] = opened.document.runs[-1]
-            raise
-        finally:
-            ended.set()
-            if opened.document.runs:
-                engine.request(p.SessionSave(document=handle, path=str(saved)))
-                answer["session"] = saved.read_bytes()
-    written = [file for file in out.rglob("*") if file.is_file()]
-    answer["artifact"] = {str(file.relative_to(out)): file.read_bytes() for file in written}
+            write_files(model.parent, files)
+            with contextlib.closing(Engine(lambda _, event: listen(event))) as engine:
+                opening = p.ModelOpen(path=str(model), shapes=settings.shapes)
+                handle = engine.request(opening).document
+                opened = engine.document(handle)
+                request = p.RunStart(document=handle, settings=settings, out=str(out))
+                run = place_for_throughput if settings.objective == "throughput" else Engine.run
+                try:
+                    answers.set_pins(opened, task.pins)
+                    with _stopped_unless(is_wanted, engine):
+                        run(engine, request)
+                finally:
+                    if opened.document.runs:  # also where the artifact could not be written
+                        answer["run"] = opened.document.runs[-1]
+                        engine.request(p.SessionSave(document=handle, path=str(saved)))
+                        answer["session"] = saved.read_bytes()
+            written = [file for file in out.rglob("*") if file.is_file()]
+            answer["artifact"] = {str(f.relative_to(out)): f.read_bytes() for f in written}
+        except CollageError as error:
+            answer["failure"] = str(error)
+        with Store() as store:
+            store.export(rows, since=began)
+        return PlaceAnswer(machine=host, measurements=rows.read_bytes(), **answer)
+
+
+@contextlib.contextmanager
+def _stopped_unless(is_wanted: Callable[[], bool], engine: Engine) -> Iterator[None]:
+    """Stop what an engine does inside the block, as soon as it is not wanted any more."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(LOOK_S):
+            if not is_wanted():
+                engine.cancel()
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
 
 
 def write_files(folder: Path, files: Mapping[str, bytes]) -> None:

@@ -17,8 +17,14 @@ from onnx import (
     helper,
     numpy_helper,
 )
+from onnx.external_data_helper import ExternalDataInfo, uses_external_data
 
-from collage_engine.model.onnx_external import is_mapped, load_external_data, mapped_array
+from collage_engine.model.onnx_external import (
+    every_tensor,
+    is_mapped,
+    load_external_data,
+    mapped_array,
+)
 from collage_engine.model.onnx_outer_values import branches, with_branches
 from collage_engine.support.errors import ModelError, UsageError, short_reason
 from collage_engine.support.files import open_regular
@@ -60,6 +66,12 @@ def read_without_weights(path: str | Path) -> ModelProto:
     model = parse_model(read_bytes(Path(path)), str(path))
     write_plainly(model, str(path))
     return model
+
+
+def files_beside(path: Path) -> list[str]:
+    """Return the names of the files beside a model that hold its weights."""
+    tensors = every_tensor(read_without_weights(path))
+    return sorted({ExternalDataInfo(t).location for t in tensors if uses_external_data(t)})
 
 
 def read_bytes(path: Path) -> bytes:

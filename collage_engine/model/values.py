@@ -62,17 +62,11 @@ def numpy_type(name: str) -> np.dtype[Any]:
     Raises:
         UnsupportedError: Neither numpy nor ``ml_dtypes`` has such a type.
     """
-    if name == "string":
-        return TEXT_TYPE
     try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        if not hasattr(ml_dtypes, name):
-            raise UnsupportedError(f"numpy has no element type {name}") from None
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
+        dtype: np.dtype[Any] = loader.numpy_dtype(name)
         return dtype
+    except AttributeError:
+        raise UnsupportedError(f"numpy has no element type {name}") from None
 
 
 def for_onnx(feeds: Mapping[str, np.ndarray], names: Collection[str]) -> dict[str, Any]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -13,8 +12,7 @@ from collage_engine.artifact.artifact import (
     check_target_folder,
     write_artifact,
 )
-from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.artifact.own_file import fastest
+from collage_engine.artifact.combine import combine_artifacts, fastest
 from collage_engine.candidates.inputs import model_samples, run_tolerance, unchecked
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
@@ -119,11 +117,9 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
         built = Path(scratch) / "module"
         lowered = LoweredParts(SharedWeights(Path(scratch) / FOLDER))
         write_module(build_cover(model, cover, run.placement.spin, lowered), built)
-        if out is not None:
-            write_artifact(model, built, Path(out), contents)
-            return None
-        folder = write_artifact(model, built, Path(scratch) / "artifact", contents)
-        return _archive(folder, model.record.path)
+        folder = _folder_for(out, scratch, model.record.path)
+        write_artifact(model, built, folder, contents)
+        return _archive(folder) if out is None else None
 
 
 def export_together(
@@ -154,19 +150,20 @@ def export_together(
             path = opened.model.record.path
             folders.append(Path(scratch) / str(number))
             export(opened, run=run, out=str(folders[-1]))
-        together = Path(out) if out is not None else Path(scratch) / "artifact"
+        together = _folder_for(out, scratch, path)
         dims = [dims for _, dims, _ in entries]
         catalog = [state.name for state in entries[0][2].toolchains if state.available]
         own = fastest(Path(path), folders, catalog) if others else None
         padding = batch_dimension((path, [*dims[0]]))
         sharing = combine_artifacts(folders, dims, together, own, padding)
-        content = _archive(together, path) if out is None else None
-    return content, sharing
+        return _archive(together) if out is None else None, sharing
 
 
-def _archive(folder: Path, model: str) -> bytes:
-    """Return a folder as a gzipped tar archive, in which it has the model's name."""
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        tar.add(folder, arcname=Path(model).stem)
-    return archive.getvalue()
+def _folder_for(out: str | None, scratch: str, model: str) -> Path:
+    """Return where an artifact is written; in an archive its folder has the model's name."""
+    return Path(out) if out is not None else Path(scratch, "archive", Path(model).stem)
+
+
+def _archive(folder: Path) -> bytes:
+    """Return a folder as a gzipped tar archive."""
+    return Path(shutil.make_archive(f"{folder}", "gztar", folder.parent, folder.name)).read_bytes()

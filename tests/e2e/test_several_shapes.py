@@ -12,9 +12,9 @@ import onnx
 import pytest
 
 from collage_engine.artifact.artifact_run import run_artifact
+from collage_engine.artifact.combine import fastest
 from collage_engine.artifact.custom_op import embed
 from collage_engine.artifact.manifest import read_manifest
-from collage_engine.artifact.own_file import fastest
 from collage_engine.lowering.reference import run_onnx
 from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.machine.loader.run_artifact import read_npz, sha256

@@ -13,8 +13,7 @@ import numpy as np
 import onnx
 import pytest
 
-from collage_engine.artifact.combine import combine_artifacts
-from collage_engine.artifact.own_file import fastest
+from collage_engine.artifact.combine import combine_artifacts, fastest
 from collage_engine.model.importer import import_model
 from tests.support.artifact_cases import artifact_of, cover_in_turn
 from tests.support.command import ROOT

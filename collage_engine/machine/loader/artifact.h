@@ -16,6 +16,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <sstream>
 #include <stdexcept>
 
 #ifndef COLLAGE_KIND
@@ -395,14 +396,11 @@ class Artifact {
 
   // Runs inputs for which there is no entry; the first time says so.
   std::vector<ffi::Tensor> RunOther(const std::vector<ffi::Tensor>& inputs) {
-    std::string text;
+    std::ostringstream shapes;
     for (size_t i = 0; i < inputs.size(); ++i) {
-      text += (i == 0 ? "" : ", ") + entries_.front().inputs[i].name + " [";
-      for (size_t k = 0; k < inputs[i].shape().size(); ++k) {
-        text += (k == 0 ? "" : ", ") + std::to_string(inputs[i].shape()[k]);
-      }
-      text += "]";
+      shapes << (i == 0 ? "" : ", ") << entries_.front().inputs[i].name << " " << ffi::Shape(ShapeOf(inputs[i]));
     }
+    const std::string text = shapes.str();
     if (!Has(manifest_, "others")) Fail(folder_ + " has no entry for " + text);
     if (other_ == nullptr) {
       other_ = std::make_unique<OwnFile>(folder_, manifest_, entries_.front().inputs, entries_.front().outputs);

@@ -21,7 +21,8 @@ using Sha256State = std::array<uint32_t, 8>;
 inline uint32_t Turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
 // Mixes a block of 64 bytes into the state.
-inline void MixBlock(Sha256State& state, const unsigned char* block) {
+inline void MixBlock(Sha256State& state, const char* content) {
+  const auto* block = reinterpret_cast<const unsigned char*>(content);
   static constexpr uint32_t kRound[64] = {
       0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
       0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -59,24 +60,16 @@ inline std::string HashOf(const std::string& path) {
   if (!std::filesystem::is_regular_file(path)) throw std::runtime_error(path + " is missing or no regular file");
   std::ifstream file(path, std::ios::binary);
   Sha256State state = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  unsigned char block[64];
-  uint64_t total = 0;
-  size_t got;
-  do {
-    file.read(reinterpret_cast<char*>(block), sizeof block);
-    got = static_cast<size_t>(file.gcount());
-    total += got;
-    if (got < sizeof block) {  // the end: a bit, zeros, and the number of bits in the last eight bytes
-      std::fill(block + got, block + sizeof block, 0);
-      block[got] = 0x80;
-      if (got >= 56) {
-        MixBlock(state, block);
-        std::fill(block, block + sizeof block, 0);
-      }
-      for (int i = 0; i < 8; ++i) block[63 - i] = static_cast<unsigned char>(total * 8 >> 8 * i);
-    }
-    MixBlock(state, block);
-  } while (got == sizeof block);
+  char block[64];
+  uint64_t bytes = 0;
+  for (; file.read(block, sizeof block); bytes += sizeof block) MixBlock(state, block);
+  // The end: what is left, a bit, zeros, and the number of bits in the last eight bytes.
+  std::string end(block, static_cast<size_t>(file.gcount()));
+  bytes += end.size();
+  end += '\x80';
+  end.resize(end.size() <= 56 ? 64 : 128);
+  for (size_t i = 0; i < 8; ++i) end[end.size() - 1 - i] = static_cast<char>(bytes * 8 >> 8 * i);
+  for (size_t at = 0; at < end.size(); at += sizeof block) MixBlock(state, end.data() + at);
   if (file.bad()) throw std::runtime_error(path + " cannot be read");
   std::string text;
   char digits[9];

@@ -19,24 +19,22 @@ namespace json = tvm::ffi::json;
 constexpr int kOrtFail = 1;
 
 using Table = const void* const*;
-struct ApiBase {
-  Table (*GetApi)(uint32_t);
-  const char* (*GetVersionString)();
-};
 
 void* Status(Table api, const char* text) {
   using Make = void* (*)(int, const char*);
   return reinterpret_cast<Make>(const_cast<void*>(api[collage::kCreateStatus]))(kOrtFail, text);
 }
 
+Table host = nullptr;  // the functions of the host, from when it loads this library on
+
 // Does some work; returns the status of its exception, or none.
 template <typename Work>
-void* Guarded(Table api, const Work& work) {
+void* Guarded(const Work& work) {
   try {
     work();
     return nullptr;
   } catch (const std::exception& error) {
-    return Status(api, error.what());
+    return Status(host, error.what());
   }
 }
 
@@ -78,9 +76,7 @@ struct Borrowed {
 // The loaded placement of one session.
 class Kernel {
  public:
-  explicit Kernel(Table api) : api_(api), artifact_(OwnArtifact().folder, OwnArtifact().manifest) {}
-
-  Table api() const { return api_; }
+  Kernel() : artifact_(OwnArtifact().folder, OwnArtifact().manifest) {}
 
   void Compute(void* context) {
     const OrtApi& ort = OrtApi::Instance();
@@ -105,7 +101,6 @@ class Kernel {
   }
 
  private:
-  Table api_;
   collage::Artifact artifact_;
 };
 
@@ -129,12 +124,11 @@ struct CustomOp {
   int (*GetVariadicInputHomogeneity)(Self) = [](Self) { return 0; };
   int (*GetVariadicOutputMinArity)(Self) = [](Self) { return 1; };
   int (*GetVariadicOutputHomogeneity)(Self) = [](Self) { return 0; };
-  void* (*CreateKernelV2)(Self, Table, const void*, void**) = [](Self, Table api, const void*, void** made) {
-    return Guarded(api, [&] { *made = new Kernel(api); });
+  void* (*CreateKernelV2)(Self, Table, const void*, void**) = [](Self, Table, const void*, void** made) {
+    return Guarded([&] { *made = new Kernel(); });
   };
   void* (*KernelComputeV2)(void*, void*) = [](void* held, void* context) {
-    Kernel& kernel = *static_cast<Kernel*>(held);
-    return Guarded(kernel.api(), [&] { kernel.Compute(context); });
+    return Guarded([&] { static_cast<Kernel*>(held)->Compute(context); });
   };
   void* (*InferOutputShape)(Self, void*) = nullptr;
   int (*GetStartVersion)(Self) = [](Self) { return 1; };
@@ -148,15 +142,15 @@ struct CustomOp {
 }  // namespace
 
 // The function that ONNX Runtime looks for in a library of operators.
-extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* options, const ApiBase* base) {
-  Table api = base->GetApi(collage::kOrtApiVersion);
-  if (api == nullptr) {
+extern "C" __attribute__((visibility("default"))) void* RegisterCustomOps(void* options, const OrtApi::Base* base) {
+  host = base->GetApi(collage::kOrtApiVersion);
+  if (host == nullptr) {
     return Status(base->GetApi(1), "the operator of this artifact needs ONNX Runtime 1.18 or newer");
   }
-  return Guarded(api, [&] {
+  return Guarded([&] {
     // Partitions on ONNX Runtime use this copy of it (ort_api.h): a process must not hold two.
-    const auto host = [base] { return static_cast<void*>(const_cast<ApiBase*>(base)); };
-    ffi::Function::SetGlobal("collage.host_onnxruntime", ffi::Function::FromTyped(host), /*override=*/true);
+    const auto own = [base] { return static_cast<void*>(const_cast<OrtApi::Base*>(base)); };
+    ffi::Function::SetGlobal("collage.host_onnxruntime", ffi::Function::FromTyped(own), /*override=*/true);
     static const CustomOp op;
     static void* domain = nullptr;  // as long as the process: sessions point into it
     const OrtApi& ort = OrtApi::Instance();

@@ -87,10 +87,6 @@ REGION = re.compile(
     re.M,
 )
 """A region of private memory that belongs to no file, in ``/proc/self/smaps``."""
-PLAIN_TYPES = {"bool", "float16", "float32", "float64"} | {
-    f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)
-}
-"""Element types that NumPy takes from a tensor as they lie in memory."""
 BENCHMARK_S = 2.0
 """Seconds of calls that are timed; chosen."""
 
@@ -298,11 +294,12 @@ def numpy_dtype(name: str) -> Any:
 
     if name == "string":
         return np.dtype(f"S{TEXT_BYTES}")
-    if name == "bfloat16":
+    try:
+        return np.dtype(name)
+    except TypeError:
         import ml_dtypes
 
-        return np.dtype(ml_dtypes.bfloat16)
-    return np.dtype(name)
+        return np.dtype(getattr(ml_dtypes, name))
 
 
 def with_elements(inputs: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -468,14 +465,6 @@ def values_of(manifest: Mapping[str, Any], which: str) -> tuple[Value, ...]:
     return tuple(values)
 
 
-def new_tensor(shape: Sequence[int], dtype: str) -> Any:
-    """Return a new tensor of the runtime's in this process's memory."""
-    import tvm_ffi
-
-    make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
-    return make(tvm_ffi.Shape(tuple(shape)), tvm_ffi.dtype(dtype), tvm_ffi.device("cpu", 0), None)
-
-
 class Input:
     """A model's input: the tensor that each call fills, and what may be put into it.
 
@@ -485,17 +474,18 @@ class Input:
 
     def __init__(self, about: Mapping[str, Any]) -> None:
         import numpy as np
+        import tvm_ffi
 
         self.name, self.shape = about["name"], tuple(about["shape"])
         self.kind, self.dtype = about["dtype"], numpy_dtype(about["dtype"])
         self._is_text = self.kind == "string"
-        if self._is_text:
-            self.tensor = new_tensor((*self.shape, TEXT_BYTES), "uint8")
-        else:
-            self.tensor = new_tensor(self.shape, self.kind)
+        stored = ((*self.shape, TEXT_BYTES), "uint8") if self._is_text else (self.shape, self.kind)
+        make = tvm_ffi.get_global_func("runtime.TVMTensorAllocWithScope")
+        kind = tvm_ffi.Shape(stored[0]), tvm_ffi.dtype(stored[1])
+        self.tensor = make(*kind, tvm_ffi.device("cpu", 0), None)
         count = math.prod(self.shape) * self.dtype.itemsize
-        memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr() if count else 0)
-        self._memory = np.frombuffer(memory, self.dtype).reshape(self.shape) if count else None
+        memory = (ctypes.c_char * count).from_address(self.tensor.data_ptr())
+        self._memory = np.ndarray(self.shape, self.dtype, memory)
 
     def fill(self, value: Any) -> None:
         """Copy a value into the tensor.
@@ -511,8 +501,7 @@ class Input:
             array = array.astype(self.dtype)
         if array.dtype != self.dtype or array.shape != self.shape:
             array = self._converted(array)
-        if self._memory is not None:
-            self._memory[...] = array
+        self._memory[...] = array
 
     def _converted(self, array: Any) -> Any:
         """Return an array of the input's own type.
@@ -612,18 +601,14 @@ class Model(Called):
         """Have a function called before and after each call of TVM's virtual machine."""
         self._machine["set_instrument"](instrument)
 
-    def wait(self) -> None:
-        """Wait until the device is done; calls return before."""
-        if not self._on_host:
-            self._synchronise(self._device, 0)
-
     def invoke(self, tensors: list[Any]) -> Any:
         """Run the module on bound inputs, and wait until the device is done."""
         if self._is_warm and self._on_host:
             return self.main(*tensors)
         start = time.perf_counter()
         result = self.main(*tensors)
-        self.wait()
+        if not self._on_host:  # calls return before the device is done
+            self._synchronise(self._device, 0)
         if self.first_result_seconds is None:
             self.first_result_seconds = self.load_seconds + time.perf_counter() - start
             self.memory_bytes = max(0, resident_bytes() - self._resident)
@@ -649,7 +634,7 @@ class Model(Called):
 
         if not self._on_host:
             tensor = self._copied(tensor, "cpu")
-        if kind in PLAIN_TYPES:
+        if kind not in ("string", "bfloat16"):
             return np.from_dlpack(tensor).copy()
         import tvm_ffi
 

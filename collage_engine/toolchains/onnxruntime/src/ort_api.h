@@ -75,6 +75,11 @@ inline constexpr int kOrtMemTypeDefault = 0;
 
 class OrtApi {
  public:
+  struct Base {
+    const void* const* (*GetApi)(uint32_t);
+    const char* (*GetVersionString)();
+  };
+
   // The process's copy: one already loaded under the SONAME, else the file beside this library.
   static const OrtApi& Instance() {
     static const OrtApi api;
@@ -113,11 +118,6 @@ class OrtApi {
   bool hosted() const { return hosted_; }
 
  private:
-  struct Base {
-    const void* const* (*GetApi)(uint32_t);
-    const char* (*GetVersionString)();
-  };
-
   // A copy that the process has, the file beside this library, else wherever the system looks.
   static void* Open() {
     static constexpr const char* kName = "libonnxruntime.so.1";
