@@ -22,27 +22,18 @@ from collage_engine.records.versions import __version__ as __version__
 if TYPE_CHECKING:
     from collage_engine.api import *  # noqa: F403
 
-_OFFERED = (
-    "CollageError",
-    "PlacedModel",
-    "RunSettings",
-    "Session",
-    "ShapeChoice",
-    "combined",
-    "load",
-    "load_session",
-    "open_model",
-    "place",
-    "place_shapes",
-    "run_artifact",
-)
-
 
 def __getattr__(name: str) -> Any:
-    if name not in _OFFERED:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.api"), name)
+    if not name.startswith("_") and name in _offered():
+        return getattr(import_module(f"{__name__}.api"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OFFERED})
+    return sorted({*globals(), *_offered()})
+
+
+def _offered() -> list[str]:
+    """Return the public names, of which ``api`` has the list."""
+    offered: list[str] = import_module(f"{__name__}.api").__all__
+    return offered

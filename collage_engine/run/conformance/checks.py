@@ -7,25 +7,26 @@ sentence to act on, and ``NotApplicable`` where it says nothing about this toolc
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import psutil
 
 from collage_engine.artifact.artifact import ArtifactContents, write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.candidates.catalog import checked_instances
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.reference import original_outputs
+from collage_engine.lowering.tensors import empty, from_numpy, to_numpy
 from collage_engine.partition.candidate import make_candidate
 from collage_engine.records.toolchain import Target, ToolchainInstance
-from collage_engine.run.conformance.module_checks import (
-    calls_leave_nothing,
-    threads_take_turns,
-)
 from collage_engine.run.conformance.subject import (
     TOLERANCE,
+    Case,
     NotApplicable,
     Subject,
     demand,
@@ -35,7 +36,7 @@ from collage_engine.run.conformance.values import exact_values_are_exact, nan_is
 from collage_engine.support.errors import MOST_CHARACTERS
 from collage_engine.support.text import counted
 from collage_engine.toolchains import capabilities, registry
-from collage_engine.toolchains.base import Toolchain
+from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.capabilities import LowersToTir
 from collage_engine.wording.titles import PATTERNS
 
@@ -54,6 +55,17 @@ CAPABILITIES = {
 }
 """Method → the protocol of ``toolchains.capabilities`` that it is of; ``Toolchain``, where all
 toolchains have it."""
+CALLERS = 4
+"""Threads that call one module at once; chosen."""
+TURNS = 20
+"""Calls that each of them makes: twice as many as a module without turns gave wrong values in."""
+BATCHES = (500, 3000, 3000, 3000)
+"""Calls of a module before its memory is looked at again, the first ones to warm it; chosen."""
+LEAK_BYTES = 170 * BATCHES[-1]
+"""Growth of the process in every batch from which calls leave something behind: so many bytes a
+call are less than any object that a runtime makes for a call."""
+
+Call = Callable[[Sequence[np.ndarray]], list[np.ndarray]]
 
 
 def about_is_complete(subject: Subject) -> str:
@@ -173,11 +185,7 @@ def results_are_right(subject: Subject) -> str:
             for function in subject.functions(case, instance):
                 first, *others = subject.run(case, function, calls=3)
                 subject.compare(case, function, first)
-                same = all(
-                    np.array_equal(a, b)
-                    for other in others
-                    for a, b in zip(first, other, strict=True)
-                )
+                same = all(all(map(np.array_equal, first, other)) for other in others)
                 demand(same, f"{described(case, function)}: three calls with one input differ")
                 total += 1
     return f"{counted(total, 'candidate')} compiled and run, within {TOLERANCE:g}"
@@ -247,6 +255,86 @@ def _other(toolchain: Toolchain) -> ToolchainInstance:
             if "cpu" in other.about.targets and other.about.whole_model:
                 return other.instances(Target(), "float32")[0]
     raise NotApplicable("there is no other toolchain here")
+
+
+def threads_take_turns(subject: Subject) -> str:
+    """Call of one module from several threads at once give what calls one by one give."""
+    case, function, module = _compiled(subject)
+    call = _call(module, function)
+    first = case.truth.inputs_of(function)
+    given = [[_scaled(a, 1.0 + 0.1 * k) for a in first] for k in range(CALLERS)]
+    alone = [call(inputs) for inputs in given]
+
+    def repeat(k: int) -> bool:
+        results = (call(given[k]) for _ in range(TURNS))
+        return all(all(map(np.array_equal, outputs, alone[k])) for outputs in results)
+
+    with ThreadPoolExecutor(CALLERS) as pool:
+        right = list(pool.map(repeat, range(CALLERS)))
+    demand(all(right), f"{described(case, function)}: results differ when {CALLERS} threads call")
+    return f"{CALLERS} threads"
+
+
+def calls_leave_nothing(subject: Subject) -> str:
+    """Memory stands still over thousands of calls, and arguments may lie elsewhere each time.
+
+    Something else in the process may grow meanwhile, but what every call leaves behind grows in
+    every batch.
+    """
+    case, function, module = _compiled(subject)
+    call = _call(module, function)
+    given = case.truth.inputs_of(function)
+    for _ in range(3):  # other addresses, while the earlier arguments are held
+        subject.compare(case, function, call(given))
+    arguments = _arguments(function, given)
+    plain = module.get_function(function.symbol)
+    grown = []
+    for calls in BATCHES:
+        before = psutil.Process().memory_info().rss
+        for _ in range(calls):
+            plain(*arguments)
+        grown.append(psutil.Process().memory_info().rss - before)
+    least = min(grown[1:])
+    demand(
+        least < LEAK_BYTES,
+        f"{described(case, function)}: {BATCHES[-1]} calls leave {least} bytes behind every time",
+    )
+    return f"{sum(BATCHES)} calls"
+
+
+def _compiled(subject: Subject) -> tuple[Case, Function, Any]:
+    """Return the largest of its candidates, and the runtime module that it compiles for it."""
+    subject.needs_to_run()
+    if isinstance(subject.toolchain, LowersToTir):
+        raise NotApplicable("it has no runtime module of its own")
+    instance = subject.instances()[0]
+    pairs = [(c, f) for c in subject.cases for f in subject.functions(c, instance)]
+    case, function = max(pairs, key=lambda each: len(each[1].members))
+    return case, function, subject.toolchain.compile(function)
+
+
+def _arguments(function: Function, inputs: Sequence[np.ndarray]) -> list[Any]:
+    given = [
+        from_numpy(array, function.input_type(index))
+        for array, index in zip(inputs, function.inputs, strict=True)
+    ]
+    return given + [empty(function.output_type(index)) for index in function.outputs]
+
+
+def _call(module: Any, function: Function) -> Call:
+    """Return a call with tensors of its own each time."""
+
+    def call(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        arguments = _arguments(function, inputs)
+        module.get_function(function.symbol)(*arguments)
+        results = zip(arguments[len(inputs) :], function.outputs, strict=True)
+        return [to_numpy(tensor, function.output_type(index)).copy() for tensor, index in results]
+
+    return call
+
+
+def _scaled(array: np.ndarray, factor: float) -> np.ndarray:
+    return (array * factor).astype(array.dtype) if array.dtype.kind == "f" else array
 
 
 Check = Callable[[Subject], str]
