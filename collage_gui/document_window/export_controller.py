@@ -48,17 +48,16 @@ class ExportController:
     def png(self) -> None:
         """Write the whole graph as PNG, smaller than its natural size where it is very large."""
         path = self.files.ask_save("Graph as PNG", f"{self.files.stem}.png", "PNG (*.png)")
-        drawn = self.picture.drawn
-        if path and drawn is not None:
-            self.files.write(lambda: save_image(self.view, drawn.bounds, path), path)
+        if path:
+            area = self.picture.drawn.bounds
+            self.files.write(lambda: save_image(self.view, area, path), path)
 
     def svg(self) -> None:
         """Write the whole graph as SVG."""
         stem = self.files.stem
         path = self.files.ask_save("Graph as SVG", f"{stem}.svg", "SVG (*.svg)")
-        drawn = self.picture.drawn
-        if path and drawn is not None:
-            dark = self.theme.colours.dark
+        if path:
+            drawn, dark = self.picture.drawn, self.theme.colours.dark
             self.files.write(lambda: save_svg(drawn, path, stem, dark), path)
 
     # -- the run -----------------------------------------------------------------------

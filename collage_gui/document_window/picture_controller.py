@@ -126,8 +126,6 @@ class PictureController(QObject):
         """Ids of the groups that are drawn as one box."""
         self.opened: frozenset[int] = frozenset()
         """Places of the nodes that are drawn as the operators that they were lowered to."""
-        self.drawn: Picture | None = None
-        """The picture in the view; None before the first layout."""
         self.partitions_collapsed = False
         """Whether every partition of the shown placement is drawn as one box."""
         self._collapse_decided = False
@@ -158,6 +156,11 @@ class PictureController(QObject):
         self._theme.changed.connect(self.restyle)
         self._preferences.changed.connect(self._preference_changed)
 
+    @property
+    def drawn(self) -> Picture:
+        """Return the picture in the view."""
+        return self._view.picture
+
     def close(self) -> None:
         """Stop listening to what outlives the document."""
         self._theme.changed.disconnect(self.restyle)
@@ -180,19 +183,17 @@ class PictureController(QObject):
             focus: Operators to bring into view afterwards; without any, the view fits the graph.
         """
         operators = self._document.operators
-        if not self._document.is_open:
-            return
         groups = self.groups()
         display = display_graph(operators, groups, self.collapsed, self.opened)
         upright, size = self._preferences.get("orientation") != "horizontal", self._view.size()
         aspect = size.width() / size.height()
         layout = lay_out(len(display.boxes), display.edges, upright=upright, aspect=aspect)
         focused = frozenset(focus)
-        keep_view = self.drawn is not None and bool(focused)
+        keep_view = bool(focused)
         laid_out = Scene(operators, groups, display, layout, upright)
-        self.drawn = Picture(laid_out)
-        self.colour(self.drawn, self._document.placement.shown)
-        self._view.show_picture(self.drawn, keep_view=keep_view)
+        picture = Picture(laid_out)
+        self.colour(picture, self._document.placement.shown)
+        self._view.show_picture(picture, keep_view=keep_view)
         self.picture_changed.emit()
         self.update_marks()
         if keep_view:
@@ -247,7 +248,7 @@ class PictureController(QObject):
 
     def enter_group(self) -> None:
         """Open the collapsed group, or the node, that is selected."""
-        if self.drawn is not None and self._view.marks.primary is not None:
+        if self._view.marks.primary is not None:
             self.open_box(self._view.marks.primary)
 
     def leave_group(self) -> None:
@@ -268,7 +269,6 @@ class PictureController(QObject):
 
     def open_box(self, box: int) -> None:
         """Open a group, or a node of several operators; or select the partition of another node."""
-        assert self.drawn is not None
         item = self.drawn.scene.display.boxes[box]
         if item.kind == "group" and item.group is not None:
             groups = self.groups()
@@ -284,7 +284,6 @@ class PictureController(QObject):
 
     def opens(self, box: int) -> bool:
         """Tell whether there are further boxes inside a box."""
-        assert self.drawn is not None
         item = self.drawn.scene.display.boxes[box]
         return item.kind == "group" or (item.kind == "node" and len(item.members) > 1)
 
@@ -299,8 +298,7 @@ class PictureController(QObject):
         if opened != self.collapsed:
             self.collapsed = opened
             self.lay_out(focus=[operator])
-        if self.drawn is not None:
-            self._view.ensure_visible(self.drawn.scene.display.box_of[operator])
+        self._view.ensure_visible(self.drawn.scene.display.box_of[operator])
 
     def _partition_ids(self) -> frozenset[str]:
         return frozenset(g for g in self.groups() if g.startswith("partition:"))
@@ -338,8 +336,6 @@ class PictureController(QObject):
 
     def recolour(self) -> None:
         """Colours the picture anew; places and view stay."""
-        if self.drawn is None or not self.drawn.rectangles:
-            return
         self.colour(self.drawn, self._document.placement.shown)
         self._view.colours_changed()
         self.update_marks()
@@ -434,8 +430,6 @@ class PictureController(QObject):
 
     def update_marks(self) -> None:
         """Draw selection, picked candidate, pins and highlights anew."""
-        if self.drawn is None:
-            return
         display, document = self.drawn.scene.display, self._document
         selection = document.selection
 
@@ -468,7 +462,6 @@ class PictureController(QObject):
 
     def _marks_in_use(self, pinned: bool) -> list[str]:
         """Says which marks the legend must explain now."""
-        assert self.drawn is not None
         styles = self.drawn.styles
         use = {
             "transition": bool(self.drawn.crossings),
@@ -489,8 +482,6 @@ class PictureController(QObject):
             boxes: Numbers of the scene.
             primary: The box whose operator is to be explained, if any.
         """
-        if self.drawn is None:
-            return
         items = self.drawn.scene.display.boxes
         chosen = [items[box] for box in boxes if items[box].is_work]
         first = None
@@ -513,12 +504,11 @@ class PictureController(QObject):
 
     def zoom_to_selection(self) -> None:
         """Show the selected operators as large as they fit."""
-        if self.drawn is not None:
-            operators = self._document.selection.operators
-            self._view.zoom_to_boxes(self.drawn.scene.boxes_of(operators))
+        operators = self._document.selection.operators
+        self._view.zoom_to_boxes(self.drawn.scene.boxes_of(operators))
 
     def _selection_changed(self) -> None:
         self.update_marks()
         primary = self._document.selection.primary
-        if primary is not None and self.drawn is not None and not self._view.hasFocus():
+        if primary is not None and not self._view.hasFocus():
             self._view.ensure_visible(self.drawn.scene.display.box_of[primary])

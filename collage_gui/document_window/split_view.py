@@ -177,10 +177,10 @@ class SplitController(QObject):
 
     def _show_scene(self) -> None:
         """Lay out the second view as the main one is."""
-        drawn, compared = self._picture.drawn, self._document.compared
-        if not self.is_open or drawn is None or compared is None:
+        compared = self._document.compared
+        if not self.is_open or compared is None:
             return
-        other = Picture(drawn.scene)
+        other = Picture(self._picture.drawn.scene)
         self._picture.colour(other, compared)
         self._widget.other.set_theme(self._picture.paint_theme())
         self._widget.other.show_picture(other, keep_view=True)
@@ -190,7 +190,7 @@ class SplitController(QObject):
 
     def _recolour(self) -> None:
         picture, compared = self._widget.other.picture, self._document.compared
-        if not self.is_open or picture is None or compared is None:
+        if not self.is_open or not picture.rectangles or compared is None:
             return
         self._picture.colour(picture, compared)
         self._widget.other.set_theme(self._picture.paint_theme())
@@ -198,8 +198,8 @@ class SplitController(QObject):
 
     def _dim(self) -> None:
         """Dims what both placements have in the same partition, where that is wanted."""
-        drawn, compared = self._picture.drawn, self._document.compared
-        if drawn is None or compared is None or not self._widget.dim.isChecked():
+        compared = self._document.compared
+        if compared is None or not self._widget.dim.isChecked():
             self._picture.dim(frozenset())
             return
         theirs, ours = compared.partitions, self._document.placement.partitions
@@ -208,7 +208,7 @@ class SplitController(QObject):
             for n, part in ours.items()
             if n in theirs and (theirs[n].instance, theirs[n].nodes) == (part.instance, part.nodes)
         }
-        boxes = drawn.scene.display.boxes
+        boxes = self._picture.drawn.scene.display.boxes
         self._picture.dim(
             frozenset(
                 at for at, box in enumerate(boxes) if box.is_work and same.issuperset(box.members)
@@ -217,7 +217,7 @@ class SplitController(QObject):
 
     def _show_marks(self) -> None:
         compared = self._document.compared
-        if not self.is_open or self._widget.other.picture is None or compared is None:
+        if not self.is_open or compared is None:
             return
         marks = self._main.marks
         if compared.pins != self._document.pins.written:
@@ -226,12 +226,12 @@ class SplitController(QObject):
 
     def _open_box(self, box: int) -> None:
         """Select the partition that holds an operator in the compared placement."""
-        drawn, compared = self._picture.drawn, self._document.compared
-        if drawn is None or compared is None:
+        compared = self._document.compared
+        if compared is None:
             return
         if self._picture.opens(box):
             self._picture.open_box(box)
             return
-        operator = drawn.scene.display.boxes[box].members[0]
+        operator = self._picture.drawn.scene.display.boxes[box].members[0]
         owner = compared.partitions.get(operator)
         self._document.selection.select(owner.nodes if owner else [operator], operator)

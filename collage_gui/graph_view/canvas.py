@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from PySide6.QtCore import QMargins, QPoint, QPointF, QRectF, QSize, Qt, Signal
 from PySide6.QtGui import (
     QColor,
+    QFont,
     QImage,
     QMouseEvent,
     QPainter,
@@ -21,9 +22,10 @@ from PySide6.QtGui import (
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
 from collage_engine.drawing.layout import LEGIBLE_SCALE
+from collage_engine.drawing.palette import LIGHT
 from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.painter import Painting, PaintTheme
-from collage_gui.graph_view.picture import Marks, Picture
+from collage_gui.graph_view.picture import EMPTY, Marks, Picture
 from collage_gui.theme import UNIT
 
 LARGEST_SCALE = 4.0
@@ -46,13 +48,13 @@ class Canvas(QWidget):
         self.setFocusPolicy(Qt.FocusPolicy.StrongFocus)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Expanding)
         self.setMinimumSize(200, 160)
-        self.picture: Picture | None = None
+        self.picture = Picture(EMPTY)
         self.marks = Marks()
         self.scale = 1.0
         self.offset = QPointF(0, 0)
         """Scene point at the view's top left."""
         self.message = ""
-        self._theme: PaintTheme | None = None
+        self._theme = PaintTheme(LIGHT, QFont(), QFont())
         self._fit_next = True
         self.minimap = Minimap(self)
         self.minimap_wanted = True
@@ -67,11 +69,11 @@ class Canvas(QWidget):
         self._theme = theme
         self.colours_changed()
 
-    def show_picture(self, picture: Picture | None, keep_view: bool = False) -> None:
+    def show_picture(self, picture: Picture, keep_view: bool = False) -> None:
         """Show a new layout.
 
         Args:
-            picture: The picture; None shows a message.
+            picture: The picture.
             keep_view: Whether scale and place stay; else the view is fitted.
         """
         self.picture = picture
@@ -83,11 +85,9 @@ class Canvas(QWidget):
 
     def colours_changed(self) -> None:
         """Paint the same places in other colours."""
-        if self._theme is not None:
-            self.minimap.refresh(self.picture, self._theme)
-            entries = self.picture.legend if self.picture else []
-            if self.legend_wanted:
-                self.legend.show_entries(entries, self._theme)
+        self.minimap.refresh(self.picture, self._theme)
+        if self.legend_wanted:
+            self.legend.show_entries(self.picture.legend, self._theme.colours)
         self._place_overlays()
         self.update()
 
@@ -115,11 +115,10 @@ class Canvas(QWidget):
 
     def fit(self) -> None:
         """Show the whole graph, and keep doing so when the view is resized."""
-        if self.picture is not None:
-            # A message of one line, with its frame, hides no box.
-            free_px = 2 * self.fontMetrics().height()
-            self.zoom_to(self.picture.bounds, largest=1.15, free_px=free_px)
-            self._fit_next = True
+        # A message of one line, with its frame, hides no box.
+        free_px = 2 * self.fontMetrics().height()
+        self.zoom_to(self.picture.bounds, largest=1.15, free_px=free_px)
+        self._fit_next = True
 
     def zoom_to(self, area: QRectF, largest: float = 1.6, free_px: int = 0) -> None:
         """Show an area of the scene as large as it fits.
@@ -159,8 +158,7 @@ class Canvas(QWidget):
 
     def _least_scale(self) -> float:
         """Return the scale at which the whole graph takes a quarter of the view's width."""
-        bounds = self.picture.bounds if self.picture is not None else QRectF(self.rect())
-        view = self.size()
+        bounds, view = self.picture.bounds, self.size()
         fits = min(view.width() / bounds.width(), view.height() / bounds.height(), 1.0)
         return fits / LARGEST_SCALE
 
@@ -179,8 +177,6 @@ class Canvas(QWidget):
 
     def zoom_to_boxes(self, boxes: Iterable[int]) -> None:
         """Show boxes and a little of what is around them."""
-        if self.picture is None:
-            return
         area = QRectF()
         for box in boxes:
             area = area.united(self.picture.rectangles[box])
@@ -189,8 +185,6 @@ class Canvas(QWidget):
 
     def ensure_visible(self, box: int) -> None:
         """Move as little as needed to see a box, and zoom in when it would be too small."""
-        if self.picture is None or box >= len(self.picture.rectangles):
-            return
         r = self.picture.rectangles[box]
         if not self.visible_area().adjusted(20, 20, -20, -20).contains(r):
             self.scale = max(self.scale, LEGIBLE_SCALE)
@@ -203,9 +197,8 @@ class Canvas(QWidget):
         self.moved.emit()
 
     def _minimap_useful(self) -> bool:
-        if self.picture is None or not self.minimap_wanted:
-            return False
-        return not self.visible_area().contains(self.picture.bounds.adjusted(60, 60, -60, -60))
+        most = self.picture.bounds.adjusted(60, 60, -60, -60)
+        return self.minimap_wanted and not self.visible_area().contains(most)
 
     def _place_overlays(self) -> None:
         # The upper corner, since messages lie over the lower edge.
@@ -224,11 +217,9 @@ class Canvas(QWidget):
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paints what is in view, or the message where there is no graph."""
-        if self._theme is None:
-            return
         painter = QPainter(self)
         painter.setFont(self.font())
-        if self.picture is None:
+        if not self.picture.rectangles:
             painter.fillRect(self.rect(), QColor(self._theme.colours.canvas))
             painter.setPen(QColor(self._theme.colours.quiet))
             painter.drawText(self.rect(), Qt.AlignmentFlag.AlignCenter, self.message)
@@ -266,7 +257,6 @@ class Canvas(QWidget):
 
     def _paint_area(self, painter: QPainter, area: QRectF, scale: float) -> None:
         """Paint a part of the scene from the upper left corner on."""
-        assert self.picture is not None and self._theme is not None
         painter.scale(scale, scale)
         painter.translate(-area.topLeft())
         Painting(painter, self.picture, self.marks, area, scale, self._theme).paint()
@@ -282,9 +272,9 @@ class Minimap(QWidget):
     def __init__(self, view: Canvas) -> None:
         super().__init__(view)
         self._view = view
-        self._border = self._focus = ""
-        self.pixmap: QPixmap | None = None
-        """The whole graph; None without one."""
+        self._colours = LIGHT
+        self.pixmap = QPixmap()
+        """The whole graph."""
         self.bounds = QRectF()
         """What the pixmap shows, in scene units."""
         self.setObjectName("minimap")
@@ -293,12 +283,8 @@ class Minimap(QWidget):
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.hide()
 
-    def refresh(self, picture: Picture | None, theme: PaintTheme) -> None:
+    def refresh(self, picture: Picture, theme: PaintTheme) -> None:
         """Paint the cached picture anew: after a layout, or when colours changed."""
-        if picture is None or not len(picture.rectangles):
-            self.pixmap = None
-            self.hide()
-            return
         self.bounds = picture.bounds
         size = self.bounds.size().toSize()
         size.scale(LARGEST, Qt.AspectRatioMode.KeepAspectRatio)
@@ -316,16 +302,13 @@ class Minimap(QWidget):
         Painting(painter, picture, Marks(), self.bounds, scale, theme).paint(labels=False)
         painter.end()
         self.pixmap = pixmap
-        self._border = theme.colours.border
-        self._focus = theme.colours.focus
+        self._colours = theme.colours
         self.resize(size)
         self.update()
 
     def paintEvent(self, event: QPaintEvent) -> None:
         """Paints the cached picture and the rectangle of what is in view."""
         painter = QPainter(self)
-        if self.pixmap is None:
-            return
         painter.drawPixmap(0, 0, self.pixmap)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         visible = self._view.visible_area().intersected(self.bounds)
@@ -337,9 +320,9 @@ class Minimap(QWidget):
             visible.width() * x,
             visible.height() * y,
         )
-        painter.setPen(QPen(QColor(self._border), 1))
+        painter.setPen(QPen(QColor(self._colours.border), 1))
         painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
-        painter.setPen(QPen(QColor(self._focus), 1.5))
+        painter.setPen(QPen(QColor(self._colours.focus), 1.5))
         painter.drawRect(shown.adjusted(1, 1, -1, -1))
 
     def mousePressEvent(self, event: QMouseEvent) -> None:

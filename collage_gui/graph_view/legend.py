@@ -11,9 +11,9 @@ from PySide6.QtGui import QColor, QIcon, QPainter, QPen, QPolygonF
 from PySide6.QtWidgets import QLabel, QSizePolicy, QWidget
 
 from collage_engine.drawing.box_styles import LegendEntry
-from collage_engine.drawing.palette import Colours
+from collage_engine.drawing.palette import LIGHT, Colours
 from collage_engine.support.text import counted
-from collage_gui.graph_view.painter import CHIP, PaintTheme, chip, small_picture
+from collage_gui.graph_view.painter import CHIP, chip, small_picture
 from collage_gui.theme import UNIT
 from collage_gui.widgets import plain_tip
 
@@ -87,12 +87,12 @@ class Legend(QLabel):
         self._marks: Sequence[str] = ()
         """The marks that are explained."""
         self._chosen: str | None = None
-        self._theme: PaintTheme | None = None
+        self._colours = LIGHT
         self.hide()
 
-    def show_entries(self, entries: list[LegendEntry], theme: PaintTheme) -> None:
+    def show_entries(self, entries: list[LegendEntry], colours: Colours) -> None:
         """Show the entries of a picture; the isolated one stays so if it is among them."""
-        self._theme = theme
+        self._colours = colours
         self._entries = {entry.key: entry for entry in entries}
         if self._chosen not in self._entries:
             self._chosen = None
@@ -106,9 +106,7 @@ class Legend(QLabel):
             self._refresh()
 
     def _refresh(self) -> None:
-        if self._theme is None:
-            return
-        colours, parts = self._theme.colours, []
+        colours, parts = self._colours, []
         for key, entry in self._entries.items():
             text = f"{entry.label}   {entry.detail or entry.count}"
             back = f"background-color: {colours.line};" if key == self._chosen else ""

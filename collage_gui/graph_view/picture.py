@@ -16,7 +16,9 @@ from PySide6.QtCore import QLineF, QPointF, QRectF
 from PySide6.QtGui import QColor, QPolygonF
 
 from collage_engine.drawing.box_styles import BoxStyle, LegendEntry
-from collage_engine.drawing.layout import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH
+from collage_engine.drawing.groups import DisplayGraph
+from collage_engine.drawing.layout import ALONG_GAP, ARROW, BOX_HEIGHT, BOX_WIDTH, Layout
+from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.scene import (
     DrawnTransition,
     Outline,
@@ -25,6 +27,15 @@ from collage_engine.drawing.scene import (
     bridge,
     labels_on_the_left,
 )
+from collage_engine.records.graph import GraphRecord
+
+EMPTY = Scene(
+    OperatorGraph(GraphRecord(nodes=(), parameters=(), outputs=())),
+    {},
+    DisplayGraph((), (), ()),
+    Layout(places=[], routes=[], width=0.0, height=0.0, columns=1),
+)
+"""What is drawn before there is a model."""
 
 
 @dataclass

@@ -51,8 +51,6 @@ class GraphView(Canvas):
             point: Pixels of the view.
             extend: Whether to add to the selection, or take away from it.
         """
-        if self.picture is None:
-            return
         where = self.to_scene(point)
         box = self.picture.box_at(where)
         if box is None:
@@ -75,8 +73,6 @@ class GraphView(Canvas):
             area: Scene units.
             extend: Whether what is selected already stays selected.
         """
-        if self.picture is None:
-            return
         boxes = {int(box) for box in self.picture.boxes_in(area)}
         kinds = self.picture.scene.display.boxes
         boxes = {box for box in boxes if kinds[box].is_work}
@@ -86,7 +82,6 @@ class GraphView(Canvas):
 
     def _jump(self, others: list[int], point: QPointF) -> None:
         """Follow a cut edge; with several ends, ask which."""
-        assert self.picture is not None
         if len(others) == 1:
             self.go_to(others[0])
             return
@@ -109,7 +104,7 @@ class GraphView(Canvas):
                 to a box of the same rank.
         """
         picture = self.picture
-        if picture is None or not len(picture.rectangles):
+        if not picture.rectangles:
             return
         primary = self.marks.primary
         if primary is None:
@@ -134,7 +129,7 @@ class GraphView(Canvas):
         """Begins a gesture, or opens the menu of the right button."""
         self.setFocus(Qt.FocusReason.MouseFocusReason)
         if event.button() == Qt.MouseButton.RightButton:
-            box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
+            box = self.picture.box_at(self.to_scene(event.position()))
             if box is not None and box not in self.marks.selected:
                 self.boxes_selected.emit({box}, box)
             self.menu_wanted.emit(event.globalPosition().toPoint(), box)
@@ -184,7 +179,7 @@ class GraphView(Canvas):
 
     def mouseDoubleClickEvent(self, event: QMouseEvent) -> None:
         """Open the box under the pointer."""
-        box = self.picture.box_at(self.to_scene(event.position())) if self.picture else None
+        box = self.picture.box_at(self.to_scene(event.position()))
         if box is not None:
             self.box_opened.emit(box)
 
@@ -197,7 +192,7 @@ class GraphView(Canvas):
     def below_primary(self) -> QPoint:
         """Return where a menu opens on the screen: below the primary box, else in the middle."""
         point, box = self.rect().center(), self.marks.primary
-        if self.picture is not None and box is not None:
+        if box is not None:
             corner = self.to_view(self.picture.rectangles[box].bottomLeft()).toPoint()
             if self.rect().contains(corner):
                 point = corner
@@ -223,7 +218,7 @@ class GraphView(Canvas):
         ):
             self.zoom(1.0 + event.value(), event.position())  # type: ignore[attr-defined]
             return True
-        if event.type() == QEvent.Type.ToolTip and self.picture is not None:
+        if event.type() == QEvent.Type.ToolTip:
             where = self.to_scene(QPointF(event.pos()))  # type: ignore[attr-defined]
             box = self.picture.box_at(where)
             text = self.tip(box) if box is not None else self._between_tip(where)
@@ -234,7 +229,6 @@ class GraphView(Canvas):
 
     def tip(self, box: int) -> str:
         """Return the text of a box's tool tip."""
-        assert self.picture is not None
         style = self.picture.styles[box]
         item = self.picture.scene.display.boxes[box]
         lines = (item.label, f"{style.title} · {style.detail}", style.value, style.note)
@@ -242,7 +236,6 @@ class GraphView(Canvas):
 
     def _between_tip(self, where: QPointF) -> str:
         """Return the text of the tool tip of a transition or of a jump."""
-        assert self.picture is not None
         for crossing in self.picture.crossings:
             if crossing.bounds.contains(where) and any(
                 _distance(line, where) < 6 / min(self.scale, 1.0) for line in crossing.lines
@@ -258,7 +251,7 @@ class GraphView(Canvas):
 
     def keyPressEvent(self, event: QKeyEvent) -> None:
         """Walk along edges, open and leave groups."""
-        sideways = self.picture is not None and not self.picture.scene.upright
+        sideways = not self.picture.scene.upright
         keys = {
             Qt.Key.Key_Up: "left" if sideways else "back",
             Qt.Key.Key_Down: "right" if sideways else "forward",

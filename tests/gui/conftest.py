@@ -95,7 +95,7 @@ class Driver:
 
     def open(self, name: str = "small.onnx") -> DocumentWindow:
         page = self.window.documents.open_path(self.model(name))
-        self.until(lambda: page.picture.drawn is not None)
+        self.until(lambda: page.picture.drawn.rectangles)
         return page
 
     def drop(self, *paths: str) -> None:

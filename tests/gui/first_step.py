@@ -26,7 +26,7 @@ def look(window: MainWindow) -> dict[str, object]:
     banner = page.banner if page is not None else window.banner
     return {
         "tabs": [page.document.title for page in pages],
-        "drawn": sum(page.picture.drawn is not None for page in pages),
+        "drawn": sum(bool(page.picture.drawn.rectangles) for page in pages),
         "placements": sum(page.document.placement.shown is not None for page in pages),
         "operators": [page.document.operators.count for page in pages],
         "banner": banner.label.text() if banner.isVisible() else "",

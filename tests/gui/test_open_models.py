@@ -16,7 +16,7 @@ def test_a_model_opens_by_dialog_and_is_drawn(drive, monkeypatch) -> None:
     monkeypatch.setattr(QFileDialog, "getOpenFileNames", lambda *a, **k: ([path], ""))
     d.trigger("open")
     page = d.window.documents.current
-    d.until(lambda: page.picture.drawn is not None)
+    d.until(lambda: page.picture.drawn.rectangles)
     assert len(page.picture.drawn.rectangles) == 14 + 2, "nodes, and the input and the output"
     assert d.window.documents.tabs.tabText(0) == "small.onnx"
     assert "14 nodes" in d.window.selection_text.text()
@@ -26,7 +26,7 @@ def test_a_dropped_file_opens_and_another_kind_is_refused(drive) -> None:
     d = drive()
     d.drop(d.model("dropped-small.onnx"), d.model("broken.txt"))
     d.until(lambda: d.window.messages.text("open").startswith("broken.txt is not an ONNX file"))
-    d.until(lambda: d.window.documents.current.picture.drawn is not None)
+    d.until(lambda: d.window.documents.current.picture.drawn.rectangles)
     assert d.window.documents.tabs.count() == 1
 
 
@@ -55,7 +55,7 @@ def test_a_changed_file_is_noticed_and_f5_reloads_it(opened) -> None:
 def test_an_engine_that_answers_late_does_not_block_the_window(drive) -> None:
     d = drive("--late", "model.open:1.0")
     page = d.window.documents.open_path(d.model())
-    assert page.picture.drawn is None and page.view.message.startswith("Reading")
+    assert not page.picture.drawn.rectangles and page.view.message.startswith("Reading")
     d.window.documents.close(0)
     # The answer arrives when nobody waits for it any more.
     d.qtbot.wait(1300)

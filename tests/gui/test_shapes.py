@@ -17,7 +17,7 @@ def opened(d):
     dialog.fields["length"].setText("64")
     assert dialog.summary.text() == "2 shapes: batch=1 length=64, batch=4 length=64"
     dialog.accept()
-    d.until(lambda: page.picture.drawn is not None)
+    d.until(lambda: page.picture.drawn.rectangles)
     return page
 
 
@@ -40,7 +40,7 @@ def test_open_sizes_without_names_are_asked_for_by_input(drive) -> None:
     dialog.inputs["z"].setText("0, 0, 8")  # zero is a size, and equal ones are two
     assert dialog.summary.text() == "1 shape: z=0x0x8"
     dialog.accept()
-    d.until(lambda: page.picture.drawn is not None)
+    d.until(lambda: page.picture.drawn.rectangles)
     assert page.document.shapes.entries[0].choice.shapes == {"z": (0, 0, 8)}
     d.trigger("shapes")
     d.until(lambda: page.shapes.dialog is not None)
@@ -124,7 +124,7 @@ def test_an_artifact_of_one_shape_takes_others_too(drive, tmp_path, monkeypatch)
     dialog = page.shapes.dialog
     dialog.others.click()
     dialog.accept()
-    d.until(lambda: page.picture.drawn is not None)
+    d.until(lambda: page.picture.drawn.rectangles)
     d.run(page)
     monkeypatch.setattr(page.files, "ask_folder", lambda *_: str(tmp_path / "artifact"))
     d.trigger("artifact")

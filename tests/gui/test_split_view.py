@@ -23,7 +23,7 @@ def compared(drive):
     d.until(lambda: page.document.placement.shown.run == page.document.runs.visible[1].id)
     page.document.comparison.set_reference(Reference("run", page.document.runs.visible[0].id))
     d.trigger("split")
-    d.until(lambda: page.split_widget.other.picture is not None)
+    d.until(lambda: page.split_widget.other.picture.rectangles)
     return d, page
 
 
