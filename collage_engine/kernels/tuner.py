@@ -27,6 +27,7 @@ from collage_engine.kernels.stack_buffers import PIPELINE
 from collage_engine.kernels.target import Cpu
 from collage_engine.machine.cuda_runtime import GRAPH_S
 from collage_engine.machine.device import cpu_target
+from collage_engine.machine.loader.run_artifact import error_of
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.precision import FLOAT32, TOLERANCES
 from collage_engine.support.errors import ToolchainError
@@ -40,16 +41,7 @@ def build(function: tirx.PrimFunc) -> Any:
 
 def difference(want: np.ndarray, got: np.ndarray) -> float:
     """Return max|want − got| / max|want|, infinite where infinities or NaN differ."""
-    if want.size == 0:
-        return 0.0
-    a, b = want.astype(np.float64), got.astype(np.float64)
-    finite = np.isfinite(a)
-    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(
-        a[~finite], b[~finite], equal_nan=True
-    ):
-        return float("inf")
-    scale = float(np.abs(a[finite]).max(initial=0.0))
-    return float(np.abs(a[finite] - b[finite]).max(initial=0.0)) / max(scale, 1e-30)
+    return error_of(got.astype(np.float64), want.astype(np.float64))[1]
 
 
 WORTH = 1 - TIE_SHARE

@@ -283,6 +283,6 @@ class BuildJob:
         folder = Path(request.folder).parent / FOLDER
         if self._lowered is None or model is not self._model or folder != self._folder:
             self._model, self._folder = model, folder
-            self._lowered = LoweredParts(SharedWeights(folder))
+            self._lowered = LoweredParts(folder)
         built = build_cover(model, request.cover, request.spin, self._lowered)
         return write_module(built, Path(request.folder), link=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 from collage_engine.lowering.built import Kernel
@@ -20,11 +21,11 @@ class LoweredParts:
     Covers of one run have most of their partitions in common.
 
     Args:
-        weights: Where large weights are kept, which covers then share; None: modules hold them.
+        folder: Where large weights are kept, which covers then share; None: modules hold them.
     """
 
-    def __init__(self, weights: SharedWeights | None = None) -> None:
-        self.weights = weights
+    def __init__(self, folder: Path | None = None) -> None:
+        self.weights = None if folder is None else SharedWeights(folder)
         self._modules: dict[object, Any] = {}
 
     def lowered(self, toolchain: LowersToTir, function: Function) -> Any:

@@ -228,18 +228,14 @@ def _rounded(weight: np.ndarray, node: NodeProto, precision: str) -> np.ndarray:
         precision: The precision.
     """
     if precision == BFLOAT16 and weight.ndim >= 2 and node.op_type != "ConvTranspose":
-        rows = weight
         swapped = node.op_type == "MatMul" or (
             node.op_type == "Gemm" and not any(a.name == "transB" and a.i for a in node.attribute)
         )
-        if swapped:
-            rows = np.ascontiguousarray(np.moveaxis(weight, -1, -2))
+        rows = np.swapaxes(weight, -1, -2) if swapped else weight
         axes = 1 if node.op_type == "Conv" else rows.ndim - 1
         flat = rows.reshape(math.prod(rows.shape[:axes]), -1)
-        balanced_rows = balanced(flat).reshape(rows.shape)
-        return (
-            np.ascontiguousarray(np.moveaxis(balanced_rows, -1, -2)) if swapped else balanced_rows
-        )
+        found = balanced(flat).reshape(rows.shape)
+        return np.swapaxes(found, -1, -2) if swapped else found
     if precision == FLOAT16:
         with np.errstate(over="ignore"):
             return weight.astype(np.float16).astype(np.float32)

@@ -60,44 +60,6 @@ def _stopwatch() -> Any:
     return tvm_ffi.get_global_func(_NAME.decode())
 
 
-def stamp_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[str], list[list[int]]]:
-    """Note when every call that TVM's virtual machine makes in a run of a model begins and ends.
-
-    Args:
-        vm: The virtual machine.
-        call: Runs the model once.
-        runs: How many runs are stamped, after one that warms up.
-
-    Returns:
-        The name of each call, in the order of the calls; and for each run the moments, in
-        nanoseconds of ``time.perf_counter_ns``: when it began, when each call began and ended, and
-        when it ended.
-
-    Raises:
-        RuntimeError: The machine made other calls from one run to the next.
-    """
-    names: list[str] = []
-
-    def name_it(_func: Any, name: str, before: bool, *_: Any) -> int:
-        if before:
-            names.append(str(name))
-        return 0
-
-    vm.set_instrument(name_it)
-    call()
-    vm.set_instrument(_stopwatch())
-    moments: list[list[int]] = []
-    for _ in range(runs + 1):
-        _stamps.clear()
-        began = time.perf_counter_ns()
-        call()
-        moments.append([began, *_stamps, time.perf_counter_ns()])
-    vm.set_instrument(None)  # one in Python would slow down every later call of the model
-    if any(len(moment) != 2 * len(names) + 2 for moment in moments):
-        raise RuntimeError("the VM made other calls from one run to the next")
-    return names, moments[1:]
-
-
 class KernelTime(NamedTuple):
     """A call the VM made, in its place in the order of calls."""
 
@@ -125,8 +87,26 @@ def time_kernels(vm: Any, call: Callable[[], Any], runs: int) -> tuple[list[Kern
     Raises:
         RuntimeError: The machine made other calls from one run to the next.
     """
-    names, moments = stamp_kernels(vm, call, runs)
-    intervals = [[after - at for at, after in itertools.pairwise(run)] for run in moments]
+    names: list[str] = []
+
+    def name_it(_func: Any, name: str, before: bool, *_: Any) -> int:
+        if before:
+            names.append(str(name))
+        return 0
+
+    vm.set_instrument(name_it)
+    call()
+    vm.set_instrument(_stopwatch())
+    moments: list[list[int]] = []
+    for _ in range(runs + 1):
+        _stamps.clear()
+        began = time.perf_counter_ns()
+        call()
+        moments.append([began, *_stamps, time.perf_counter_ns()])
+    vm.set_instrument(None)  # one in Python would slow down every later call of the model
+    if any(len(moment) != 2 * len(names) + 2 for moment in moments):
+        raise RuntimeError("the VM made other calls from one run to the next")
+    intervals = [[after - at for at, after in itertools.pairwise(run)] for run in moments[1:]]
     kept = zip(*least_disturbed(intervals), strict=True)
     # What passes before the first call, that call, what passes before the second one, …
     typical = [statistics.median(each) for each in kept]

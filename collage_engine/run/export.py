@@ -17,7 +17,7 @@ from collage_engine.candidates.inputs import model_samples, run_tolerance, unche
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
-from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
+from collage_engine.lowering.shared_weights import FOLDER
 from collage_engine.model.padding import batch_dimension
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -115,7 +115,7 @@ def export(open_model: OpenModel, *, run: Run, out: str | None) -> bytes | None:
     )
     with tempfile.TemporaryDirectory(dir=open_model.folder) as scratch:
         built = Path(scratch) / "module"
-        lowered = LoweredParts(SharedWeights(Path(scratch) / FOLDER))
+        lowered = LoweredParts(Path(scratch) / FOLDER)
         write_module(build_cover(model, cover, run.placement.spin, lowered), built)
         folder = _folder_for(out, scratch, model.record.path)
         write_artifact(model, built, folder, contents)

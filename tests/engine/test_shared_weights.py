@@ -18,7 +18,7 @@ from collage_engine.artifact.manifest import read_manifest
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.built import MODULE_FILE
 from collage_engine.lowering.emit import LoweredParts
-from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES, SharedWeights
+from collage_engine.lowering.shared_weights import FOLDER, LEAST_BYTES
 from collage_engine.machine.loader import run_artifact as loader
 from collage_engine.model.importer import ImportedModel, import_model, import_onnx
 from collage_engine.support.errors import ArtifactError
@@ -100,7 +100,7 @@ def test_a_drop_in_reads_them(model: ImportedModel, tmp_path: Path) -> None:
 
 
 def test_covers_of_a_run_share_them(model: ImportedModel, tmp_path: Path) -> None:
-    lowered = LoweredParts(SharedWeights(tmp_path / FOLDER))
+    lowered = LoweredParts(tmp_path / FOLDER)
     alone, mixed = ["tvm"] * 2, ["tvm", "onnxruntime"]
     for number, names in enumerate((alone, mixed, alone)):
         built = build_cover(model, cover_in_turn(model, names), lowered=lowered)

@@ -18,7 +18,7 @@ from collage_engine.artifact.artifact import (
 from collage_engine.lowering.build import build_cover, write_module
 from collage_engine.lowering.emit import LoweredParts
 from collage_engine.lowering.reference import original_outputs
-from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
+from collage_engine.lowering.shared_weights import FOLDER
 from collage_engine.model.importer import ImportedModel, import_model
 from collage_engine.records.candidate import Candidate
 from collage_engine.records.placement import Partition, Placement
@@ -69,7 +69,7 @@ def artifact_of(
     model: ImportedModel, cover: Sequence[Candidate], folder: Path, tolerance: float = 1e-4
 ) -> Path:
     """Builds a cover and writes the artifact with a sample; returns its folder below ``folder``."""
-    lowered = LoweredParts(SharedWeights(folder / FOLDER))
+    lowered = LoweredParts(folder / FOLDER)
     write_module(build_cover(model, cover, lowered=lowered), folder / "built", link=True)
     contents = sample_of(model, cover, tolerance)
     return write_artifact(model, folder / "built", folder / "artifact", contents)
