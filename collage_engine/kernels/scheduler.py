@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 SCHEDULE = "collage.schedule"
 """PrimFunc attribute: the name of the rule that wrote it, or ``UNSCHEDULED``."""
-REASON = "collage.reason"
-"""PrimFunc attribute: why a more specific rule was not used."""
 ROWS, POINTWISE = "rows", "pointwise"
 """The schedules of whole programs, with a reduction and without: stage by stage or row by row."""
 UNSCHEDULED = "plain"
@@ -196,8 +194,6 @@ def _kernel(plain: tirx.PrimFunc, body: Any, name: str, reason: str = "") -> Ker
         reason: Why a more specific rule was not used.
     """
     attributes = {"tirx.noalias": True, "tirx.is_scheduled": True, SCHEDULE: name}
-    if reason:
-        attributes[REASON] = reason
     function = plain
     if body is not None:
         # Relax's passes look into every kernel and expect a root block around its loops.

@@ -105,17 +105,9 @@ def image_values(graph: DataflowGraph) -> frozenset[ValueIndex]:
             group = {i for i in (*node.inputs, *node.outputs) if _could_be(graph, i)}
             if len(group) > 1:
                 groups.append(group)
-    grown = True
-    while grown:
-        grown = False
-        waiting = []
-        for group in groups:
-            if group & images:
-                images |= group
-                grown = True
-            else:
-                waiting.append(group)
-        groups = waiting
+    while touching := [group for group in groups if group & images]:
+        images.update(*touching)
+        groups = [group for group in groups if not group <= images]
     return frozenset(images)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from onnx import ModelProto, helper, inliner
 
@@ -75,15 +75,10 @@ class CleanModel:
     onnx: ModelProto
     ops: dict[str, Op]
     """The operators of the draft that the nodes are, by their first outputs."""
-    types: dict[str, tuple[int, tuple[int, ...] | None]]
-    """Element type (0: unknown) and shape (None: not all known) of the values, by ONNX."""
+    draft: Draft
+    """What is known of its values: types, partial shapes, and which are no tensors."""
     order: tuple[str, ...]
     """Names of all of the user's nodes, in file order."""
-    partial: dict[str, tuple[int, ...] | None] = field(default_factory=dict)
-    """Shapes that ONNX knows in part, ``OPEN_SIZE`` where a size is not known; None where not even
-    the number of dimensions is."""
-    structured: frozenset[str] = frozenset()
-    """Values that are sequences, optional values or maps of tensors."""
 
 
 def drop_dead(draft: Draft) -> None:
@@ -181,10 +176,8 @@ def clean_up(model: ModelProto, path: str = "") -> CleanModel:
     return CleanModel(
         onnx=clean,
         ops={next((o for o in op.outputs if o), ""): op for op in draft.ops},
-        types=draft.types,
+        draft=draft,
         order=order,
-        partial=draft.partial,
-        structured=frozenset(draft.structured),
     )
 
 

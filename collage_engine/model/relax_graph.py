@@ -68,8 +68,6 @@ class RelaxCall:
     op: str
     inputs: list[Tensor]
     types: tuple[TensorType, ...]
-    is_tuple: bool
-    """Whether Relax gives a tuple, be it of one tensor."""
     attributes: dict[str, Any]
     owner: str
     """First output of the (cleaned) ONNX node that it came from."""
@@ -184,7 +182,7 @@ class Resolver:
         if is_opaque_call(call):
             types = self._imported.opaque_types[owner]
             attributes = self._imported.operators[owner].attributes(self._imported.opsets)
-            return RelaxCall(call, op, inputs, types, len(types) > 1, attributes, owner).results
+            return RelaxCall(call, op, inputs, types, attributes, owner).results
         types, is_tuple = _types(call.ty)
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
@@ -195,7 +193,7 @@ class Resolver:
                 array = fold(op, attributes, [constant_array(input_.expr) for input_ in inputs])
                 if array is not None:
                     return [self._constant(array, types[0], first)]
-        return RelaxCall(call, op, inputs, types, is_tuple, attributes, owner).results
+        return RelaxCall(call, op, inputs, types, attributes, owner).results
 
     def _constant(self, array: np.ndarray, kind: TensorType, source: Tensor) -> Tensor:
         made = relax.const(tvm.runtime.tensor(np.ascontiguousarray(array).reshape(kind.shape)))

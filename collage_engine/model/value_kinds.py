@@ -31,7 +31,7 @@ class ValueKinds:
     """Types of a cleaned model's values, which get known step by step."""
 
     def __init__(self, clean: CleanModel, evaluate: Evaluate) -> None:
-        self.types = dict(clean.types)
+        self.types = dict(clean.draft.types)
         """Element type (0: unknown) and shape (None: unknown) by name."""
         self._clean = clean
         self._graph = clean.onnx.graph
@@ -48,7 +48,7 @@ class ValueKinds:
             opaque: First outputs of nodes that are not to be converted.
         """
         self._open = with_dependent(self._graph.node, self._open, self.types)
-        apart = set(self._clean.structured) | self._open
+        apart = set(self._clean.draft.structured) | self._open
         apart |= {n for n, (e, _) in self.types.items() if e and e not in CARRIED}
         enclosures = enclose(self._graph, apart)
         return OpaqueParts(
@@ -72,12 +72,12 @@ class ValueKinds:
             return
         if self._observed is None:
             kinds, self._observed = observed_types(
-                self._clean.onnx, self.types, self._evaluate, self._clean.structured
+                self._clean.onnx, self.types, self._evaluate, self._clean.draft.structured
             )
             self.types |= {
                 name: kind
                 for name, kind in kinds.items()
-                if name not in self._open and name not in self._clean.structured
+                if name not in self._open and name not in self._clean.draft.structured
             }
             if value in kinds:
                 return
@@ -104,7 +104,7 @@ class ValueKinds:
 
     def _open_type(self, value: str) -> TensorType:
         element = self.types[value][0]
-        shape = self._clean.partial.get(value)
+        shape = self._clean.draft.partial.get(value)
         if shape is None:
             return TensorType((), dtype_name(element), any_rank=True)
         return TensorType(shape, dtype_name(element))

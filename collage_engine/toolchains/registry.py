@@ -345,15 +345,11 @@ def _unavailable(name: str, reason: str, *, late: bool = False) -> ToolchainStat
 
 def described(state: ToolchainState, about: ToolchainAbout) -> ToolchainState:
     """Return a probe's answer, completed by what the toolchain says of itself."""
+    same = ("licence", "targets", "title", "colour", "letters", "pattern")
     return msgspec.structs.replace(
         state,
-        licence=state.licence or about.licence,
         install=state.install or (None if state.available else about.install or None),
-        targets=state.targets or about.targets,
-        title=state.title or about.title,
-        colour=state.colour or about.colour,
-        letters=state.letters or about.letters,
-        pattern=state.pattern or about.pattern,
+        **{name: getattr(state, name) or getattr(about, name) for name in same},
     )
 
 

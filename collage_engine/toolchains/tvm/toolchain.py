@@ -201,26 +201,19 @@ class TvmToolchain(TvmTuning, Toolchain):
         """Implement ``Toolchain.inside``.
 
         Returns:
-            ``kernels``: one record a kernel, in call order, with the rule that wrote it, its TIR
-            text, and ``reason`` where a more specific rule was not used. ``unscheduled``: how many
-            run TVM's plain loops, which are tens of times slower.
+            ``kernels``: one record a kernel, with the rule that wrote it and its TIR text.
         """
         from tvm import tirx
 
-        from collage_engine.kernels.scheduler import REASON, SCHEDULE, count_unscheduled
+        from collage_engine.kernels.scheduler import SCHEDULE
 
-        kernels = []
-        for variable, function in module.functions.items():
-            if isinstance(function, tirx.PrimFunc):
-                attributes = function.attrs or {}
-                kernels.append(
-                    {
-                        "name": str(variable.name_hint),
-                        "schedule": str(attributes[SCHEDULE])
-                        if SCHEDULE in attributes
-                        else "unknown",
-                        "tir": function.script(),
-                    }
-                    | ({"reason": str(attributes[REASON])} if REASON in attributes else {})
-                )
-        return {"kernels": kernels, "unscheduled": count_unscheduled(module)}
+        kernels = [
+            {
+                "name": str(variable.name_hint),
+                "schedule": str((function.attrs or {}).get(SCHEDULE, "unknown")),
+                "tir": function.script(),
+            }
+            for variable, function in module.functions.items()
+            if isinstance(function, tirx.PrimFunc)
+        ]
+        return {"kernels": kernels}
