@@ -24,7 +24,13 @@ from collage_engine.store.document import Document
 from collage_engine.store.store import StoreInfo
 from collage_engine.support.errors import Cancelled, CollageError, InfeasibleError, truncated
 from collage_engine.support.text import counted, printable_json
-from collage_engine.wording.amounts import bytes_text, gain_text, significant, time_text
+from collage_engine.wording.amounts import (
+    bytes_text,
+    gain_text,
+    signed_time,
+    significant,
+    time_text,
+)
 from collage_engine.wording.facts import changed_facts, run_facts, tolerance_sentences
 from collage_engine.wording.sentences import (
     ABOUT_COLUMNS,
@@ -193,7 +199,7 @@ def print_comparison(comparison: Comparison, before: Run, after: Run, document: 
         by = (
             ""
             if comparison.delta_us is None
-            else f"{signed(comparison.delta_us)} in common rounds, "
+            else f"{signed_time(comparison.delta_us)} in common rounds, "
         )
         say(f"difference: {by}{comparison.against}")
     for name, (ours, theirs) in comparison.by_toolchain.items():
@@ -227,7 +233,7 @@ def print_diagnosis(diagnosis: Diagnosis, states: Sequence[ToolchainState]) -> N
             "time": time_text(node.us),
             "ran as": ran.get(node.state, fused),
             "placed on": ", ".join(toolchain_title(name) for name in node.placed_on),
-            "difference": signed(node.delta_us) if node.delta_us is not None else "",
+            "difference": signed_time(node.delta_us) if node.delta_us is not None else "",
         }
         rows.append(row)
     show(rows, cut=("ONNX nodes",))
@@ -265,11 +271,6 @@ def _print_changed_facts(before: Run, after: Run) -> None:
     if rows:
         say()
     show(rows, cut=("before", "after"))
-
-
-def signed(us: float) -> str:
-    """Return a difference of times, with its sign: ``+1.2 µs``, ``−3 ms``."""
-    return ("+" if us > 0 else "−") + time_text(abs(us))
 
 
 def print_store(info: StoreInfo) -> None:

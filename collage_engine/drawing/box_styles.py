@@ -97,9 +97,9 @@ class BoxStyle(Look):
     note: str = ""
     """One more sentence about the box, e.g. the error that rounding it makes."""
 
-    def looking(self, look: Look, **more: Any) -> BoxStyle:
-        """Return the style in a look, with other fields changed, too."""
-        return replace(self, **vars(look), **more)
+
+Coloured = tuple[Look, str, dict[str, Any]]
+"""How a box looks, the label of its entry in the legend, and other fields of its style."""
 
 
 @dataclass(frozen=True)
@@ -167,22 +167,19 @@ class Colouring:
         """Return a cost as a share of that of the dearest partition, 0…1; None: not known."""
         return min(1.0, us / max(self.costs_us)) if us is not None and any(self.costs_us) else None
 
-    def colour(self, mode: Mode, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
-        """Colours a box, and returns the label of its entry in the legend with it."""
-        if mode == "toolchain":
-            return self._by_toolchain(style, operators)
-        if mode == "changes":
-            return self._by_change(style, operators)
-        if mode == "precision":
-            return self._by_precision(style, operators)
-        partitions = self.partitions_of(operators)
-        if not partitions:
-            return replace(style, tag="?"), "not placed"
-        if mode == "cost":
-            return self._by_cost(style, operators)
-        return self._by_device(style, partitions)
+    def colour(self, mode: Mode, style: BoxStyle, operators: Sequence[int]) -> BoxStyle:
+        """Colour a box by what is known of its operators."""
+        ways = {
+            "toolchain": self._by_toolchain,
+            "cost": self._by_cost,
+            "device": self._by_device,
+            "changes": self._by_change,
+            "precision": self._by_precision,
+        }
+        look, label, more = ways[mode](operators)
+        return replace(style, **vars(look), **more, entry=label)
 
-    def _by_toolchain(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+    def _by_toolchain(self, operators: Sequence[int]) -> Coloured:
         counts = Counter(
             self.owner[o].toolchain if o in self.owner else "" for o in operators
         ).most_common()
@@ -191,49 +188,50 @@ class Colouring:
         if len(counts) > 1:
             mixed = tuple((toolchain_look(n).colour, c / len(operators)) for n, c in counts)
         look = toolchain_look(name) if name else Look()
-        return style.looking(look, mixed=mixed), name
+        return look, name, {"mixed": mixed}
 
-    def _by_change(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+    def _by_change(self, operators: Sequence[int]) -> Coloured:
         changes = self.changes
         if changes is None:
-            return replace(style, tag="?"), "not compared: choose a run in “Against”"
+            return Look(tag="?"), "not compared: choose a run in “Against”", {}
         kinds = {changes.get(o, "same") for o in operators}
         kind = next((kind for kind in CHANGES if kind in kinds), "same")
-        return style.looking(CHANGES[kind]), kind
+        return CHANGES[kind], kind, {}
 
-    def _by_precision(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+    def _by_precision(self, operators: Sequence[int]) -> Coloured:
         """Colours a box by whether its products are rounded, with the error that this makes."""
         roundings = self.roundings or {}
         told = [roundings[o] for o in operators if o in roundings]
         if not told:
-            return replace(style, tag="?"), "not placed"
+            return Look(tag="?"), "not placed", {}
         state = min((rounding.state for rounding in told), key=[*ROUNDINGS].index)
         look, label, note = ROUNDINGS[state]
         errors = [r.error for r in told if r.state == state and r.error is not None]
         error = sum(one**2 for one in errors) ** 0.5  # errors of products add so
         value = f"{significant(100 * error)} %" if errors else ""
-        note = note.format(error=value) if errors else ""
-        return style.looking(look, value=value, note=note), label
+        return look, label, {"value": value, "note": note.format(error=value) if errors else ""}
 
-    def _by_cost(self, style: BoxStyle, operators: Sequence[int]) -> tuple[BoxStyle, str]:
+    def _by_cost(self, operators: Sequence[int]) -> Coloured:
+        if not self.partitions_of(operators):
+            return Look(tag="?"), "not placed", {}
         timed = {self.timed[o].id: self.timed[o] for o in operators if o in self.timed}
         costs = [part.estimated_us for part in timed.values() if part.estimated_us is not None]
         total_us = sum(self.costs_us)
         if not costs or not total_us:
-            return replace(style, tag="?"), NOT_TIMED
+            return Look(tag="?"), NOT_TIMED, {}
         share = min(1.0, sum(costs) / total_us)
         step = next(at for at, (least, _) in enumerate(_COST_STEPS) if share >= least)
         height = 1 - step / (len(_COST_STEPS) - 1)
         look = Look(sequential(1 - height if self.dark else height))
-        return style.looking(look, filled=True), _COST_STEPS[step][1]
+        return look, _COST_STEPS[step][1], {"filled": True}
 
-    def _by_device(self, style: BoxStyle, partitions: list[Partition]) -> tuple[BoxStyle, str]:
+    def _by_device(self, operators: Sequence[int]) -> Coloured:
         every = sorted({p.device for p in self.partitions})
-        names = sorted({p.device for p in partitions})
-        name = names[0]
+        name, *others = sorted({p.device for p in self.partitions_of(operators)}) or [""]
+        if not name:
+            return Look(tag="?"), "not placed", {}
         colour = _DEVICE_COLOURS[every.index(name) % len(_DEVICE_COLOURS)]
-        label = name if len(names) == 1 else f"{name} and others"
-        return style.looking(Look(colour, name[:2].upper())), label
+        return Look(colour, name[:2].upper()), f"{name} and others" if others else name, {}
 
 
 def style_boxes(
@@ -254,9 +252,8 @@ def style_boxes(
     for box in scene.display.boxes:
         style = _uncoloured(scene, box, colouring)
         if box.is_work:
-            style, label = colouring.colour(mode, style, box.members)
-            style = replace(style, entry=label)
-            counts[label] += scene.graph.count_nodes(box.members)
+            style = colouring.colour(mode, style, box.members)
+            counts[style.entry] += scene.graph.count_nodes(box.members)
         styles.append(style)
     if mode == "toolchain":
         legend = _toolchain_legend(scene.graph, colouring)

@@ -401,14 +401,10 @@ def _html(document: Document, run: Run, name: str) -> str:
     environment.filters.update(
         time=time_text, title_of=toolchain_title, spread=spread_text, moment=moment_text
     )
-    return environment.get_template(template.name).render(**_context(document, run))
-
-
-def _context(document: Document, run: Run) -> dict[str, Any]:
     placement = run.placement
     nodes = document.graph.count_nodes(range(len(document.graph.nodes)))
     rows = latencies.latency_rows(run)
-    return {
+    context = {
         "version": __version__,
         "document": document,
         "run": run,
@@ -454,3 +450,4 @@ def _context(document: Document, run: Run) -> dict[str, Any]:
         "words": {"isolated": ISOLATED, "expected": EXPECTED, "last_run": LAST_RUN},
         "facts": [fact for fact in run_facts(run) if fact.group in FACTS],
     }
+    return environment.get_template(template.name).render(context)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, quoteattr
 
 from collage_engine.drawing.box_styles import BoxStyle, Colouring, LegendEntry, style_boxes
 from collage_engine.drawing.layout import ACROSS_GAP, ARROW, STRIP
@@ -70,14 +70,10 @@ def picture(width: float, height: float, title: str, ink: Colours, parts: Iterab
     size = f'viewBox="0 0 {width:.0f} {height:.0f}" width="{width:.0f}" height="{height:.0f}"'
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" '
-        f'font-family="Inter, system-ui, sans-serif" aria-label="{_attribute(title)}">'
+        f'font-family="Inter, system-ui, sans-serif" aria-label={quoteattr(title)}>'
     )
     back = f'<rect width="100%" height="100%" fill="{ink.canvas}"/>'
     return "\n".join([head, back, *parts, "</svg>"])
-
-
-def _attribute(text: str) -> str:
-    return escape(text, {'"': "&quot;"})
 
 
 def _points(route: Iterable[tuple[float, float]]) -> str:
@@ -165,8 +161,8 @@ def _tint(shown: Scene, part: Outline, styles: Sequence[BoxStyle], ink: Colours,
         rect(x - side, y - top, w + 2 * side, h + 2 * top, fill)
         for x, y, w, h in filter(None, (bridge(shown, edge) for edge in part.edges))
     ]
-    name = _attribute(part.partition)
-    return f'<g data-partition="{name}">{"".join((*boxes, *bridges))}</g>'
+    name = quoteattr(part.partition)
+    return f"<g data-partition={name}>{''.join((*boxes, *bridges))}</g>"
 
 
 def _skips(shown: Scene, ink: Colours) -> list[str]:

@@ -42,41 +42,37 @@ def trace_of(
     tracks = {name: n for n, name in enumerate([TRACE_RUN, *toolchains, TRACE_BETWEEN], start=1)}
     between = tracks[TRACE_BETWEEN]
     events = [_slice(title, tracks[TRACE_RUN], 0.0, end_us)]
-    shown: dict[int, list[Span]] = {}
-    """The layers of each partition."""
+    shown: dict[int | None, list[Span]] = {}
+    """The layers of each partition, and of none."""
     at = 0.0
     for place, group in itertools.groupby(spans(placement), lambda span: span.layer.partition):
-        inside = list(group)
-        track = between
+        inside, track = list(group), between
+        shown.setdefault(place, []).extend(inside)
         if place is not None:
-            part = parts[place]
-            begin, end = inside[0].begin_us, inside[-1].end_us
+            part, begin, end = parts[place], inside[0].begin_us, inside[-1].end_us
             track, names = tracks[part.toolchain], part.onnx_nodes
             about = {"nodes": ", ".join(names), "estimated_us": part.estimated_us}
             ends = " … ".join(dict.fromkeys((*names[:1], *names[-1:])))
             events.append(_slice(TRACE_BETWEEN, between, at, begin))
             events.append(_slice(f"{part.id} {ends}".strip(), track, begin, end, about))
-            shown.setdefault(place, []).extend(inside)
             at = end
         events += [_slice(one.layer.name, track, one.begin_us, one.end_us) for one in inside]
     events.append(_slice(TRACE_BETWEEN, between, at, end_us))
-    for number, (source, target) in enumerate(transitions):
-        if source not in shown or target not in shown:
+    for number, pair in enumerate(transitions):
+        if not shown.keys() >= {*pair}:
             continue  # all that it did was folded into views
         # An arrow belongs to the slices in which its ends lie.
-        moments_of_ends = (
-            ("s", source, shown[source][-1].begin_us),
-            ("f", target, shown[target][0].begin_us),
-        )
-        for phase, place, moment in moments_of_ends:
-            track = tracks[parts[place].toolchain]
+        for phase, place, end in zip("sf", pair, (-1, 0), strict=True):
             arrow = {"ph": phase, "name": "value", "cat": "transition", "id": number, "bp": "e"}
+            track, moment = tracks[parts[place].toolchain], shown[place][end].begin_us
             events.append(arrow | {"pid": PROCESS, "tid": track, "ts": moment})
-    titles = {name: toolchain(name) for name in toolchains}
     names_of_tracks = [
         {"ph": "M", "name": f"thread_{key}", "pid": PROCESS, "tid": number, "args": {key: value}}
         for name, number in tracks.items()
-        for key, value in (("name", titles.get(name, name)), ("sort_index", number))
+        for key, value in (
+            ("name", toolchain(name) if name in toolchains else name),
+            ("sort_index", number),
+        )
     ]
     process = {"ph": "M", "name": "process_name", "pid": PROCESS, "args": {"name": title}}
     return {"traceEvents": [process, *names_of_tracks, *events], "displayTimeUnit": "ns"}

@@ -118,11 +118,9 @@ def duration_text(seconds: float | None) -> str:
 
 def bytes_text(count: float) -> str:
     """Return a number of bytes with a binary unit: ``1.50 MiB``."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{significant(count)} {unit}"
-        count /= 1024
-    raise AssertionError("unreachable")
+    units = ("B", "KiB", "MiB", "GiB")
+    power = max(0, min(int(count).bit_length() - 1, 30)) // 10
+    return f"{significant(count / 1024**power)} {units[power]}"
 
 
 def shape_text(kind: TensorType) -> str:

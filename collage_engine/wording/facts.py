@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -57,11 +59,6 @@ def precision_text(precision: str, max_rel_error: float | None) -> str:
 def inputs_text(samples: int) -> str:
     """Return in words on how many sets of inputs outputs were compared."""
     return "one input only" if samples == 1 else f"{samples} sets of inputs"
-
-
-def checked_on(samples: int) -> str:
-    """Return an addition to an error that says on how many inputs; empty where it is not known."""
-    return f", checked on {inputs_text(samples)}" if samples else ""
 
 
 @dataclass(frozen=True)
@@ -125,12 +122,11 @@ def pin_facts(pins: Iterable[PinVerdict], together_us: float | None = None) -> l
 
 def placement_facts(placement: Placement) -> list[Fact]:
     """Return the facts of a placement: formats at the borders of partitions, and conversions."""
-    parts, facts = placement.partitions, []
-    for name in dict.fromkeys(f for p in parts for f in (*p.takes.values(), *p.gives.values())):
-        held = sum(name in (*p.takes.values(), *p.gives.values()) for p in parts)
-        facts.append(
-            Fact("Formats", f"partitions that take or give {name}", f"{held} of {len(parts)}")
-        )
+    formats = [dict.fromkeys((*p.takes.values(), *p.gives.values())) for p in placement.partitions]
+    facts = [
+        Fact("Formats", f"partitions that take or give {name}", f"{count} of {len(formats)}")
+        for name, count in Counter(itertools.chain(*formats)).items()
+    ]
     if placement.conversions:
         us = total(conversion.us for conversion in placement.conversions)
         took = "time unknown" if us is None else time_text(us)
@@ -200,7 +196,7 @@ def accuracy_facts(run: Run) -> list[Fact]:
     facts += [_accuracy("rounding", sentence) for sentence in tolerance_sentences(run)]
     error = about.max_rel_error if about is not None else run.max_rel_error
     if error is not None:
-        value = f"{error:.1e}{checked_on(run.samples)}"
+        value = f"{error:.1e}" + (f", checked on {inputs_text(run.samples)}" if run.samples else "")
         tip = "max|y−r| / max|r|, the largest over outputs and sets of inputs"
         facts.append(_accuracy("error of the whole model", value, tip))
     return facts + (_promise(about, placement) if about is not None else [])

@@ -406,16 +406,6 @@ def why_not_found(run: Run) -> str:
 # -- what was measured -----------------------------------------------------------------
 
 
-def measured_share(counts: CandidateCounts) -> float:
-    """Return the share, 0…1, of the candidates that could matter and that have a cost.
-
-    Where the best cover was measured throughout, none of the others could.
-    """
-    count = counts.measured + counts.from_store
-    matter = count + counts.unreached
-    return count / matter if matter else 1.0
-
-
 def candidate_counts(counts: CandidateCounts) -> list[tuple[str, str]]:
     """Return what became of the distinct candidates, how many of each: ``measured``, ``312``.
 
@@ -445,12 +435,14 @@ def costs_text(counts: CandidateCounts) -> str:
 def few_measured_sentence(run: Run) -> str:
     """Return a sentence where a run measured too little to be a search; else nothing.
 
-    It is empty, too, for a quick confirmation, which measures no candidates.
+    It is empty, too, for a quick confirmation, which measures no candidates. Where the best cover
+    was measured throughout, no other candidate could matter.
     """
     counts = run.candidates
-    if was_wanted_quickly(run) or not counts.distinct or measured_share(counts) >= FEW_MEASURED:
-        return ""
     count = counts.measured + counts.from_store
+    is_search = count >= FEW_MEASURED * (count + counts.unreached)
+    if was_wanted_quickly(run) or not counts.distinct or is_search:
+        return ""
     return (
         f"Only {number_text(count)} of {number_text(counts.distinct)} distinct candidates were "
         "measured: a faster mix may be among the others. A larger budget measures more."
