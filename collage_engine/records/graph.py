@@ -13,6 +13,7 @@ empty.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import Any, Literal
@@ -45,25 +46,13 @@ for a sentence, and tensors of texts have a fixed size."""
 OPEN_SIZE = -1
 """Stands in a shape for a size that depends on the data."""
 
-ITEM_BYTES: dict[str, int] = {
-    "string": TEXT_BYTES,
-    "bool": 1,
-    "int8": 1,
-    "uint8": 1,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "float64": 8,
-    "int64": 8,
-    "uint64": 8,
-}
-"""Bytes of an element by its type; those of all other types have four."""
-
 
 def item_bytes(dtype: str) -> int:
-    """Return the bytes that an element of a type takes in memory."""
-    return ITEM_BYTES.get(dtype, 4)
+    """Return the bytes that an element takes in memory, as its type's name says: ``int64``."""
+    if dtype == "string":
+        return TEXT_BYTES
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits[0]) // 8) if bits else 1
 
 
 class TensorType(msgspec.Struct, frozen=True, omit_defaults=True):

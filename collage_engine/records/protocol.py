@@ -11,6 +11,7 @@ would misunderstand.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar, get_args
 
@@ -107,7 +108,11 @@ class Request(msgspec.Struct, Generic[Answer], frozen=True, kw_only=True, omit_d
     """Something that is asked of the engine, and answered with an ``Answer``."""
 
     method: ClassVar[str]
-    """What JSON-RPC, error messages and the log call it."""
+    """What JSON-RPC, error messages and the log call it: ``model.open`` for ``ModelOpen``."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.method = re.sub(r"\B([A-Z])", r".\1", cls.__name__).lower()
 
 
 class ChildRequest(Request[Answer], Generic[Answer, Outcome], frozen=True, kw_only=True):
@@ -144,7 +149,6 @@ class ModelRequest(ChildRequest[Answer, Outcome], frozen=True, kw_only=True):
 class Hello(Request[HelloAnswer], frozen=True, kw_only=True, omit_defaults=False):
     """``hello``: the first request; an engine of another version answers with an error."""
 
-    method = "hello"
     version: int = SERVICE_PROTOCOL
     client: str = ""
 
@@ -162,7 +166,6 @@ class ModelFileRequest(FileRequest[Answer, Outcome], frozen=True, kw_only=True):
 class ModelOpen(ModelFileRequest[ModelAnswer, Opened], frozen=True, kw_only=True):
     """``model.open``: import a model."""
 
-    method = "model.open"
     shapes: dict[str, tuple[int, ...]] = {}
     inputs_npz: bytes | None = None
     """Representative inputs, as in ``RunSettings``: their sizes are those of inputs that ``shapes``
@@ -172,13 +175,10 @@ class ModelOpen(ModelFileRequest[ModelAnswer, Opened], frozen=True, kw_only=True
 class ModelDimensions(ModelFileRequest[OpenSizes, OpenSizes], frozen=True, kw_only=True):
     """``model.dimensions``: which sizes of its inputs a model leaves open; nothing is imported."""
 
-    method = "model.dimensions"
-
 
 class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=True, kw_only=True):
     """``shapes.resolve``: the sizes of inputs that each choice gives; nothing is imported."""
 
-    method = "shapes.resolve"
     path: str
     choices: tuple[ShapeChoice, ...]
     inputs_npz: bytes | None = None
@@ -188,7 +188,6 @@ class ShapesResolve(FileRequest[tuple[Shapes, ...], tuple[Shapes, ...]], frozen=
 class ShapesOpen(Request[tuple[ShapeEntry, ...]], frozen=True, kw_only=True):
     """``shapes.open``: open a model for several shapes."""
 
-    method = "shapes.open"
     model: ModelOpen | None = None
     """As for ``model.open``; None: the model of ``document``."""
     document: str = ""
@@ -200,7 +199,6 @@ class ShapesOpen(Request[tuple[ShapeEntry, ...]], frozen=True, kw_only=True):
 class ToolchainsList(Request[tuple[ToolchainState, ...]], frozen=True, kw_only=True):
     """``toolchains.list``: probe every toolchain."""
 
-    method = "toolchains.list"
     anew: bool = False
     """Whether what was found minutes ago is not trusted."""
 
@@ -208,31 +206,22 @@ class ToolchainsList(Request[tuple[ToolchainState, ...]], frozen=True, kw_only=T
 class DocumentClose(DocumentRequest[None], frozen=True, kw_only=True):
     """``document.close``: forget a document; its run, if it has one, is stopped."""
 
-    method = "document.close"
-
 
 class GraphGet(DocumentRequest[GraphAnswer], frozen=True, kw_only=True):
     """``graph.get``: the document's graph and pins."""
-
-    method = "graph.get"
 
 
 class ShapesList(DocumentRequest[tuple[ShapeEntry, ...]], frozen=True, kw_only=True):
     """``shapes.list``: the shapes that the document's model is open for; none: it is alone."""
 
-    method = "shapes.list"
-
 
 class RunsList(DocumentRequest[tuple[Run, ...]], frozen=True, kw_only=True):
     """``runs.list``: the document's runs, the oldest first."""
-
-    method = "runs.list"
 
 
 class PinsSet(DocumentRequest[None], frozen=True, kw_only=True):
     """``pins.set``: replace the document's pins; verdicts come with the next search or run."""
 
-    method = "pins.set"
     pins: tuple[Pin, ...]
 
 
@@ -245,7 +234,6 @@ class RunStart(ModelRequest[str, RunUpdate], frozen=True, kw_only=True):
     placement and the best baseline only.
     """
 
-    method = "run.start"
     settings: RunSettings = RunSettings()
     out: str | None = None
     """Folder of the artifact; None: nothing is exported."""
@@ -263,7 +251,6 @@ class RunCancel(DocumentRequest[None], frozen=True, kw_only=True):
     at once.
     """
 
-    method = "run.cancel"
     keep: bool = False
 
 
@@ -274,7 +261,6 @@ class RequestCancel(Request[None], frozen=True, kw_only=True):
     answered with an error of kind ``Cancelled``. A run is stopped by ``run.cancel``.
     """
 
-    method = "request.cancel"
     request: int | str
 
 
@@ -288,16 +274,14 @@ class ShownCover(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Enumerate(ModelRequest[CandidatesAnswer, RunUpdate], frozen=True, kw_only=True):
-    """``candidates.enumerate``: find all candidates, with the costs that are stored."""
+    """``enumerate``: find all candidates, with the costs that are stored."""
 
-    method = "candidates.enumerate"
     settings: RunSettings = RunSettings()
 
 
 class RunSearch(DocumentRequest[SearchAnswer], frozen=True, kw_only=True):
     """``run.search``: search on stored costs only."""
 
-    method = "run.search"
     settings: RunSettings = RunSettings()
     shown: ShownCover = ShownCover()
     """What prices are against; where it names nothing, the best placement."""
@@ -306,14 +290,12 @@ class RunSearch(DocumentRequest[SearchAnswer], frozen=True, kw_only=True):
 class CandidatesQuery(DocumentRequest[CandidatesAnswer], frozen=True, kw_only=True):
     """``candidates.query``: candidates that contain any of ``nodes`` (all when empty)."""
 
-    method = "candidates.query"
     nodes: tuple[int, ...] = ()
 
 
 class Explain(DocumentRequest[ExplainAnswer], frozen=True, kw_only=True):
     """``explain``: why a node runs where it does."""
 
-    method = "explain"
     node: int
     shown: ShownCover = ShownCover()
     """The placement that is explained; where it names nothing, that of the newest run."""
@@ -326,24 +308,21 @@ class MeasureNow(ModelRequest[CandidatesAnswer, CandidatesAnswer], frozen=True, 
     Candidates arrive as ``measured``; answer: ``CandidatesAnswer``.
     """
 
-    method = "measure.now"
     nodes: tuple[int, ...]
     toolchains: tuple[str, ...] = ()
     longer: bool = False
 
 
 class InsideQuery(ModelRequest[InsideAnswer, InsideAnswer], frozen=True, kw_only=True):
-    """``inside.get``: what is in a candidate: Relax, TIR, plan; or what a node holds."""
+    """``inside.query``: what is in a candidate: Relax, TIR, plan; or what a node holds."""
 
-    method = "inside.get"
     candidate: str | None = None
     node: int | None = None
 
 
 class RunEdit(DocumentRequest[tuple[Run, ...]], frozen=True, kw_only=True):
-    """``runs.edit``: rename, note or delete a run; answered as ``runs.list`` is."""
+    """``run.edit``: rename, note or delete a run; answered as ``runs.list`` is."""
 
-    method = "runs.edit"
     run: str
     name: str | None = None
     note: str | None = None
@@ -357,7 +336,6 @@ class ExportArtifact(ModelRequest[Exported, Exported], frozen=True, kw_only=True
     archive.
     """
 
-    method = "export.artifact"
     run: str
     path: str | None = None
 
@@ -368,7 +346,6 @@ class ExportShapes(ModelRequest[Exported, Exported], frozen=True, kw_only=True):
     It goes to ``path`` as that of ``export.artifact`` does.
     """
 
-    method = "export.shapes"
     on_model = False
     path: str | None = None
     others: bool = False
@@ -378,7 +355,6 @@ class ExportShapes(ModelRequest[Exported, Exported], frozen=True, kw_only=True):
 class ExportReport(DocumentRequest[Exported], frozen=True, kw_only=True):
     """``export.report``: answer ``Exported`` with the file's bytes."""
 
-    method = "export.report"
     run: str | None = None
     format: ReportFormat = "html"
     """``csv``: all candidates; also as CSV, ``latencies``: the run beside its baselines,
@@ -388,14 +364,12 @@ class ExportReport(DocumentRequest[Exported], frozen=True, kw_only=True):
 class SessionOpen(Request[ModelAnswer], frozen=True, kw_only=True):
     """``session.open``."""
 
-    method = "session.open"
     path: str
 
 
 class SessionSave(DocumentRequest[Exported], frozen=True, kw_only=True):
     """``session.save``: write the document's session file."""
 
-    method = "session.save"
     path: str
 
 
@@ -406,7 +380,6 @@ class SessionContinue(DocumentRequest[None], frozen=True, kw_only=True):
     that only the file has are opened too, so that saving to the file keeps them.
     """
 
-    method = "session.continue"
     path: str
     choice: ShapeChoice | None = None
     """What the user calls the shape of a document that is alone."""
@@ -415,7 +388,6 @@ class SessionContinue(DocumentRequest[None], frozen=True, kw_only=True):
 class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
     """``profile.make``: profile the model by a runtime's own means, as one of the runs."""
 
-    method = "profile.make"
     limit_s = WORK_S
     settings: RunSettings = RunSettings()
     toolchain: str
@@ -424,18 +396,8 @@ class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True
 class ProfileRead(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
     """``profile.read``: read what a runtime's tools wrote of the model; the model is not needed."""
 
-    method = "profile.read"
     on_model = False
     path: str
-
-
-METHODS: dict[str, type[Request[Any]]] = {
-    kind.method: kind
-    for kind in list(globals().values())
-    if isinstance(kind, type) and issubclass(kind, Request) and hasattr(kind, "method")
-}
-"""The requests by their methods. Errors: code −32000 with the sentence as message and
-``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
 
 
 def answer_type(request: type[Request[Any]]) -> Any:

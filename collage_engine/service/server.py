@@ -18,7 +18,6 @@ import msgspec
 
 from collage_engine.records.event import Event
 from collage_engine.records.protocol import (
-    METHODS,
     Hello,
     Notification,
     PinsSet,
@@ -27,12 +26,17 @@ from collage_engine.records.protocol import (
     RunCancel,
     RunStart,
 )
-from collage_engine.service.engine import Engine
+from collage_engine.service.engine import HANDLERS, Engine
 from collage_engine.service.run_client import Ticket
 from collage_engine.support.errors import CollageError, UsageError, truncated
 from collage_engine.support.typed import convert, decode
 
 _LOG = logging.getLogger(__name__)
+
+KINDS: list[type[Request[Any]]] = [*HANDLERS, RequestCancel]
+METHODS = {kind.method: kind for kind in KINDS}
+"""The requests by their methods. Errors: code −32000 with the sentence as message and
+``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
 
 
 class Server:
@@ -135,7 +139,7 @@ class Server:
 
 
 def main(verbosity: int = 0) -> int:
-    """``collage serve`` and ``python -m collage_engine.service``.
+    """Serve, as ``collage serve`` does.
 
     Args:
         verbosity: How much of the log standard error shows, see ``machine.logs.configure``.

@@ -44,19 +44,15 @@ def layers_of_operators(
         parts of one operator; None: it names no node.
     """
     calls = graph.nodes
-    together: dict[int, list[int]] = {}
-    for k, owner in enumerate(graph.node_of_operator):
-        together.setdefault(owner, []).append(k)
     nodes = {name for call in calls for name in call.onnx_nodes}
     named: dict[str, list[int]] = {}
-    for call, owner in zip(calls, graph.node_of_operator, strict=True):
-        for name in (*call.onnx_nodes, *(value.onnx_value for value in call.results)):
-            if name:
-                named.setdefault(name, []).extend(together[owner])
+    for k, call in enumerate(calls):
+        for name in (*call.onnx_nodes, *(value.onnx_value or "" for value in call.results)):
+            named.setdefault(name, []).append(k)
     layer_of: list[int | None] = [None] * len(calls)
     homes: list[int | None] = []
     for place, layer in enumerate(layers):
-        operators = [k for name in layer.nodes for k in named.get(name, ())]
+        operators = graph.whole_nodes(k for name in layer.nodes for k in named.get(name, ()))
         before = [layer_of[k] for k in operators if layer_of[k] is not None]
         homes.append(before[0] if before else place if operators else None)
         for k in operators:

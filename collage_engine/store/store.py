@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -102,7 +102,7 @@ TUNED = "tuned"
 ADVICE = "check its permissions, or choose another folder with COLLAGE_CACHE_DIR"
 
 
-class Store:
+class Store(contextlib.AbstractContextManager["Store"]):
     """Costs by key, and named constants of this machine. Safe to use from several threads.
 
     Every method raises ``MeasureError`` with one clear sentence when the file is damaged, is no
@@ -120,9 +120,6 @@ class Store:
         """What the user should know of the file: that it cannot be written, and what follows."""
         self._lock = threading.RLock()
         self._database: Database | None = None
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

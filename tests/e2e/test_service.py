@@ -26,7 +26,7 @@ class Client:
 
     def __init__(self, cache: Path) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "collage_engine.service"],
+            [sys.executable, "-m", "collage_engine", "serve"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -110,7 +110,7 @@ def test_a_run_over_the_wire(client):
     with pytest.raises(RuntimeError, match="cannot be one partition"):
         client.call("measure.now", document=handle, nodes=[0, 3])
     inside = client.call(
-        "inside.get", document=handle, candidate=fresh["candidates"][0]["id"], node=0
+        "inside.query", document=handle, candidate=fresh["candidates"][0]["id"], node=0
     )
     assert "conv2d" in inside["relax"]
     (_, rows), *_ = inside["sections"]
