@@ -21,7 +21,6 @@ Example:
 from __future__ import annotations
 
 import contextlib
-import sys
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -51,7 +50,6 @@ from collage_engine.support.text import counted
 from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import convert
 from collage_engine.wording.changes import compare_runs
-from collage_engine.wording.sentences import ENDING
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -144,7 +142,7 @@ def place(
         listener = stack.enter_context(_progress_report()) if progress else None
         engine = Engine(listener)
         try:
-            stack.enter_context(interruptible(engine, on_keep=_say_that_it_ends))
+            stack.enter_context(interruptible(engine))
             session = Session.of_model(engine, model, chosen.shapes, chosen.inputs_npz)
             session.pin(*pins)
             chosen = msgspec.structs.replace(chosen, shapes=session.model.shapes)
@@ -732,10 +730,6 @@ def _progress_report() -> ProgressReport:
     from collage_engine.drawing.progress import ProgressReport
 
     return ProgressReport(Console(stderr=True, highlight=False, force_jupyter=False))
-
-
-def _say_that_it_ends() -> None:
-    print(ENDING, file=sys.stderr)
 
 
 # -- what callers may give -------------------------------------------------------------

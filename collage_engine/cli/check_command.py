@@ -64,7 +64,10 @@ def _gate(options: argparse.Namespace) -> Gate:
     against, model = Path(options.against), Path(options.model)
     with tempfile.TemporaryDirectory(prefix="collage-check-") as scratch:
         before, after = Path(scratch, "baseline"), Path(scratch, "today")
-        with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
+        with (
+            ProgressReport(ERR) as progress,
+            interruptible_engine(progress, keeps=False) as engine,
+        ):
             if is_artifact(against):
                 manifest, before = timed_manifest(against), against
                 settings = RunSettings(threads=manifest["threads"], target=manifest["target"])

@@ -20,7 +20,7 @@ from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
 from collage_engine.cli.options import settings_from, shape_choices
 from collage_engine.cli.print_run import print_run, print_shapes, run_document
-from collage_engine.cli.screen import ERR, complain, say, say_that_it_ends
+from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.progress import ProgressReport
 from collage_engine.drawing.trace import trace_of
@@ -94,10 +94,7 @@ def _place(options: argparse.Namespace) -> int:
     if options.session:
         earlier_session(options.session)  # what is no session is found before the model is opened
     not_saved: SessionError | None = None
-    with (
-        ProgressReport(ERR) as progress,
-        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
-    ):
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         shapes = settings.shapes
         if choices:
             request = p.ShapesResolve(path=model, choices=choices, inputs_npz=settings.inputs_npz)
@@ -138,10 +135,7 @@ def _place_shapes(
     from collage_engine.farm.shapes import place_shapes
 
     session = None if options.session is None else Path(options.session)
-    with (
-        ProgressReport(ERR) as progress,
-        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
-    ):
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         if options.calls:
             choices = _from_calls(engine, model, options.calls)
         placed = place_shapes(
@@ -275,10 +269,7 @@ def _diagnose(options: argparse.Namespace) -> int:
     settings, began = settings_from(options), time.monotonic()
     if options.session:
         earlier_session(options.session)
-    with (
-        ProgressReport(ERR) as progress,
-        interruptible_engine(progress, on_keep=say_that_it_ends) as engine,
-    ):
+    with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
         session = Session.of_model(engine, options.model, settings.shapes, settings.inputs_npz)
         settings = msgspec.structs.replace(settings, shapes=session.model.shapes)
         if options.session:

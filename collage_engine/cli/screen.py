@@ -12,7 +12,6 @@ from rich.table import Table
 from rich.text import Text
 
 from collage_engine.support.text import printable
-from collage_engine.wording.sentences import ENDING
 
 WIDE = sys.maxsize
 """Columns of a line that goes into a file or a pipe, where no line is wrapped or cut."""
@@ -44,11 +43,6 @@ def say(text: str = "", *, style: str | None = None) -> None:
         Console(highlight=False).print(text, style=style, markup=False)
     else:
         sys.stdout.write(text + "\n")
-
-
-def say_that_it_ends() -> None:
-    """Tell on standard error that a run ends with its best placement."""
-    ERR.print(ENDING, style="yellow")
 
 
 def complain(text: str) -> None:

@@ -26,7 +26,7 @@ from collage_engine.machine.folders import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
-from collage_engine.records.event import Done, Event, Measured, Probing, Provisional
+from collage_engine.records.event import Done, Event, Log, Measured, Probing, Provisional
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Profile, Run
 from collage_engine.records.protocol import Answer, ChildRequest, Job, Outcome, Request, Shapes
@@ -49,6 +49,7 @@ from collage_engine.support.errors import (
     UsageError,
 )
 from collage_engine.support.files import file_name, user_path
+from collage_engine.wording.sentences import ENDING
 
 _LOG = logging.getLogger(__name__)
 
@@ -576,7 +577,7 @@ it names one, and with the request. The server itself does ``request.cancel``.""
 
 
 @contextmanager
-def interruptible(engine: Engine, *, on_keep: Callable[[], object] | None = None) -> Iterator[None]:
+def interruptible(engine: Engine, *, keeps: bool = True) -> Iterator[None]:
     """Have the first Ctrl-C cancel an engine's work, and the second one leave it.
 
     A batch system's SIGTERM and a closed terminal's SIGHUP do the same (not under ``nohup``).
@@ -584,17 +585,16 @@ def interruptible(engine: Engine, *, on_keep: Callable[[], object] | None = None
 
     Args:
         engine: The engine.
-        on_keep: Where it is given, the first Ctrl-C has a run end with its best placement so far
-            instead, and the second one cancels it; this tells the user so.
+        keeps: Whether the first Ctrl-C has a run end with its best placement so far instead, of
+            which the engine's listener is told, and the second one cancels it.
     """
     before: dict[int, Any] = {}
-    keeping = on_keep
 
     def interrupt(signalled: int, _frame: object) -> None:
-        nonlocal keeping
-        if keeping is not None and signalled == signal.SIGINT and engine.has_run:
-            say, keeping = keeping, None
-            say()
+        nonlocal keeps
+        if keeps and signalled == signal.SIGINT and engine.has_run:
+            keeps = False
+            engine.tell("", Log(level="warning", text=ENDING))
             engine.keep()
             return
         for number in before:  # the next one ends the process
@@ -622,13 +622,13 @@ def interruptible(engine: Engine, *, on_keep: Callable[[], object] | None = None
 
 @contextmanager
 def interruptible_engine(
-    listener: Listener | None = None, *, on_keep: Callable[[], object] | None = None
+    listener: Listener | None = None, *, keeps: bool = True
 ) -> Iterator[Engine]:
     """Make an engine for one command, whose work Ctrl-C stops as ``interruptible`` says.
 
     Args:
         listener: Takes the engine's events.
-        on_keep: See ``interruptible``.
+        keeps: See ``interruptible``.
     """
-    with closing(Engine(listener)) as engine, interruptible(engine, on_keep=on_keep):
+    with closing(Engine(listener)) as engine, interruptible(engine, keeps=keeps):
         yield engine

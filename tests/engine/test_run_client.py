@@ -180,7 +180,7 @@ def test_jobs_that_wait_at_the_close_start_no_child(client):
 
 
 def test_a_job_beyond_its_time_is_ended_and_the_next_one_runs(client):
-    with pytest.raises(CollageError, match="'sleep' was ended after 12 s"):
+    with pytest.raises(CollageError, match=r"limited\.sleep. was ended after 12 s"):
         client.job(job_of(LimitedSleep(seconds=600, stubborn=True)))
     assert client.job(NO_SLEEP) == "slept"
 

@@ -19,7 +19,6 @@ from collage_engine.toolchains import asking
 class Sleep(ChildRequest[None, str], frozen=True, kw_only=True):
     """Sleep some seconds, or until it is cancelled unless it is stubborn."""
 
-    method = "sleep"
     seconds: float
     stubborn: bool = False
     keeps: bool = False
@@ -34,14 +33,12 @@ class LimitedSleep(Sleep, frozen=True, kw_only=True):
 class Ask(ChildRequest[None, dict[str, str]], frozen=True, kw_only=True):
     """Ask toolchains that are named after what they do to the process; answers those left out."""
 
-    method = "ask"
     toolchains: tuple[str, ...]
 
 
 class Die(ChildRequest[None, None], frozen=True, kw_only=True):
     """End the process by a signal, so many times, while no toolchain is asked."""
 
-    method = "die"
     signal: int = signal.SIGABRT
     times: int = 1000
 
