@@ -21,7 +21,7 @@ from collage_engine.records.placement import MachineState, Run
 from collage_engine.records.protocol import Job, RunStart
 from collage_engine.records.settings import RunSettings
 from collage_engine.run.export import write
-from collage_engine.run.run_document import run_document, unmeasured_document, with_profiled_costs
+from collage_engine.run.run_document import run_document, with_profiled_costs
 from collage_engine.run.stages.compile_only import compile_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
@@ -94,10 +94,7 @@ def run(open_model: Callable[[], OpenModel], job: Job[RunStart], control: RunCon
             _first_answer(state)
             _join(state)
             return _improved(state)
-        compiled = compile_unmeasured(state)
-        artifact = write(state, compiled.chosen, compiled.module_folder)
-        document = unmeasured_document(state, compiled.chosen, compiled.built.name, artifact)
-        return _update(catalog, compiled.inputs, document)
+        return _update(catalog, *compile_unmeasured(state))
 
 
 def _first_answer(state: RunState) -> None:

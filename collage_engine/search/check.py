@@ -11,7 +11,7 @@ import math
 from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING
 
-from collage_engine.search.limits import runtime_of, violated_limits
+from collage_engine.search.limits import RuntimeLimits, runtime_of, violated_limits
 from collage_engine.search.problem import PLAIN, breaks
 
 if TYPE_CHECKING:
@@ -60,11 +60,8 @@ def check_cover(problem: Problem, cover: Sequence[CandidateId]) -> float | str:
 
 def broken_limits(problem: Problem, chosen: Sequence[ProblemCandidate]) -> list[str]:
     """Return in words which limits on runtimes the cover breaks."""
-    limits = problem.limits
-    if limits is None:
-        return []
     used = {runtime_of(c.toolchain) for c in chosen}
-    return list(violated_limits(limits, used).values())
+    return list(violated_limits(problem.limits or RuntimeLimits(), used).values())
 
 
 def _cycle(problem: Problem, owner: dict[int, int], parts: int) -> list[int] | None:

@@ -234,15 +234,10 @@ class Search:
             pins: The pins that hold.
             excluded: Indices of candidates that may not be chosen either.
         """
-        allowed = [False] * len(self.problem.candidates)
-        for index in self.solver.usable:
-            allowed[index] = True
+        usable = set(self.solver.usable).difference(excluded)
         for pin in pins:
-            for index in forbidden_by(self.problem, pin):
-                allowed[index] = False
-        for index in excluded:
-            allowed[index] = False
-        return allowed
+            usable.difference_update(forbidden_by(self.problem, pin))
+        return [index in usable for index in range(len(self.problem.candidates))]
 
     def find(
         self,

@@ -177,7 +177,8 @@ class StateSpace:
         """Position to the node sets whose first member it is."""
         self.node_set_of: dict[int, NodeSet] = {}
         """Candidate to its node set."""
-        self._containing: list[list[NodeSet]] | None = None
+        self.holding: list[list[NodeSet]] = [[] for _ in given]
+        """Position to the node sets that hold it."""
         self._gather(problem, usable, positions)
         self.values: list[Value | None] = [None] * self.count
         """Filled by :mod:`weights`; None where no transition of the value costs anything."""
@@ -201,17 +202,10 @@ class StateSpace:
                 node_sets[members] = node_set
                 self.node_sets.append(node_set)
                 self.starting_at[node_set.first].append(node_set)
+                for member in members:
+                    self.holding[member].append(node_set)
             node_set.candidates.append(index)
             self.node_set_of[index] = node_set
-
-    def containing(self, position: int) -> list[NodeSet]:
-        """Return the node sets that hold the node at this position."""
-        if self._containing is None:
-            self._containing = [[] for _ in range(self.count)]
-            for nodes in self.node_sets:
-                for member in nodes.members:
-                    self._containing[member].append(nodes)
-        return self._containing[position]
 
     # -- states and moves --------------------------------------------------------------------
 
@@ -264,7 +258,7 @@ class StateSpace:
             if not missing:
                 moves.append(self._apply(state, top, pending[:-1]))
                 return moves
-            holding = self.containing(first + (missing & -missing).bit_length() - 1)
+            holding = self.holding[first + (missing & -missing).bit_length() - 1]
             for index in pending:
                 taken |= self._relative_mask(self.node_sets[index], first)
         for nodes in holding:

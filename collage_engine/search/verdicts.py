@@ -139,15 +139,27 @@ def explain_infeasible(search: Search, pins: Sequence[ProblemPin], started: floa
     texts = limits_in_words(search.runtime_sets.limits)
     at_fault = {c: conflict for conflict in conflicts for c in (*conflict.pins, *conflict.limits)}
 
-    def verdict(name: LimitName, text: str) -> LimitVerdict:
+    def of_pin(index: int, pin: ProblemPin) -> Verdict:
+        if (conflict := at_fault.get(index)) is None:
+            reason = "there is no placement to judge it by"
+            return Verdict(pin=index, text=describe(pin), state="pending", reason=reason)
+        return Verdict(
+            pin=index,
+            text=describe(pin),
+            state="infeasible",
+            reason=conflict.reason,
+            contradicts=tuple(other for other in conflict.pins if other != index),
+        )
+
+    def of_limit(name: LimitName, text: str) -> LimitVerdict:
         if (conflict := at_fault.get(name)) is None:
             return LimitVerdict(constraint=name, text=text, state="pending")
         reason = conflict.reason
         return LimitVerdict(constraint=name, text=text, state="infeasible", reason=reason)
 
     return Answer(
-        verdicts=tuple(_verdict_of_pin(k, pin, at_fault.get(k)) for k, pin in enumerate(pins)),
-        limit_verdicts=tuple(itertools.starmap(verdict, texts.items())),
+        verdicts=tuple(itertools.starmap(of_pin, enumerate(pins))),
+        limit_verdicts=tuple(itertools.starmap(of_limit, texts.items())),
         infeasible=infeasible,
         seconds=time.perf_counter() - started,
     )
@@ -234,20 +246,6 @@ class _ConflictFilter:
             limits=names,
             limits_text=text,
         )
-
-
-def _verdict_of_pin(index: int, pin: ProblemPin, conflict: Conflict | None) -> Verdict:
-    text = describe(pin)
-    if conflict is None:
-        reason = "there is no placement to judge it by"
-        return Verdict(pin=index, text=text, state="pending", reason=reason)
-    return Verdict(
-        pin=index,
-        text=text,
-        state="infeasible",
-        reason=conflict.reason,
-        contradicts=tuple(other for other in conflict.pins if other != index),
-    )
 
 
 def _infeasible_by_itself(search: Search) -> Infeasible:

@@ -8,7 +8,7 @@ from collage_engine.search.pricing import IMPOSSIBLE, PriceBook, Prices, Value, 
 from collage_engine.search.problem import PLAIN, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from collage_engine.search.problem import ProblemCandidate
     from collage_engine.search.state_space import NodeSet, StateSpace
@@ -35,7 +35,6 @@ class Weights:
         ranks = {name: rank for rank, name in enumerate(problem.priority)}
         worst = len(ranks)
         count = len(problem.nodes)
-        per_partition = 1
         per_rank = count + 1 if ranks else 0
         self.scale = (count * worst + 1) * (count + 1)
         """Internal amount of one unit of cost; what is below it decides between exact ties."""
@@ -47,7 +46,7 @@ class Weights:
             candidate = problem.candidates[index]
             assert candidate.cost_us is not None
             rank = ranks.get(candidate.toolchain, worst)
-            tie_break = rank * len(candidate.nodes) * per_rank + per_partition
+            tie_break = rank * len(candidate.nodes) * per_rank + 1  # of the partition
             self.cost[index] = units(candidate.cost_us) * self.scale + launch + tie_break
         self._handover = {
             (a, b): units(us) * self.scale for a, b, us in problem.transitions.pairs if us > 0
@@ -59,14 +58,11 @@ class Weights:
         has_formats = any(
             problem.candidates[c].takes or problem.candidates[c].gives for c in space.node_set_of
         )
-        self._outputs = {space.position[index] for index in self._output_places()}
+        place = {node.id: index for index, node in enumerate(problem.nodes)}
+        self._outputs = {space.position[place[node]] for node in problem.outputs}
         if self._handover or has_formats:
             self._find_values()
             self._set_transitions()
-
-    def _output_places(self) -> Iterable[int]:
-        place = {node.id: index for index, node in enumerate(self.problem.nodes)}
-        return (place[node] for node in self.problem.outputs)
 
     def _node(self, position: int) -> int:
         return self.problem.nodes[self.space.order[position]].id

@@ -8,13 +8,12 @@ one has without measuring. Costs stay unknown, and the artifact says that it was
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
 from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.planning.search_inputs import SearchInputs
-from collage_engine.records.placement import Placement
-from collage_engine.run.run_document import with_nan_losses
+from collage_engine.records.placement import Run
+from collage_engine.run.export import write
+from collage_engine.run.run_document import unmeasured_document, with_nan_losses
 from collage_engine.run.stages.whole_models import bench_of
 from collage_engine.run.task import RunState
 from collage_engine.support.errors import InfeasibleError, ToolchainError
@@ -24,19 +23,11 @@ from collage_engine.trials.contender import Contender
 from collage_engine.trials.objective import TrialSettings
 
 
-@dataclass(frozen=True, kw_only=True)
-class CompileOnlyResult:
-    """The first choice that could be built."""
+def compile_unmeasured(state: RunState) -> tuple[SearchInputs, Run]:
+    """Build and export the first choice that honours the pins and can be built, unmeasured.
 
-    inputs: SearchInputs
-    """With the built module's partitions among the candidates."""
-    built: Contender
-    module_folder: Path
-    chosen: Placement
-
-
-def compile_unmeasured(state: RunState) -> CompileOnlyResult:
-    """Build the first choice that honours the pins and can be built; nothing is measured.
+    Returns:
+        The inputs, with the built module's partitions among the candidates; the run's document.
 
     Raises:
         InfeasibleError: No choice honours the pins.
@@ -74,12 +65,9 @@ def compile_unmeasured(state: RunState) -> CompileOnlyResult:
     new = [candidate for candidate in cover if candidate.id not in known]
     # Nothing was measured: neither costs nor transitions are known.
     inputs = inputs.with_candidates([*catalog.candidates, *new], inputs.costs)
-    return CompileOnlyResult(
-        inputs=inputs,
-        built=chosen,
-        module_folder=process.folder,
-        chosen=with_nan_losses(task, inputs.placement(cover)),
-    )
+    placement = with_nan_losses(task, inputs.placement(cover))
+    artifact = write(state, placement, process.folder)
+    return inputs, unmeasured_document(state, placement, chosen.name, artifact)
 
 
 def _possible(contenders: Sequence[Contender], inputs: SearchInputs) -> list[Contender]:
