@@ -45,7 +45,6 @@ LOADER_FILES = (
     LOADERS / "run_artifact.py",
     LOADERS / "run_artifact.cc",
     LOADERS / "artifact.h",
-    LOADERS / "check_files.h",
     HEADERS / "collage_module.h",
     ORT_SOURCES / "ort_api.h",
     LOADERS.parents[1] / "patch.py",
