@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import onnx
 
     from collage_engine.drawing.progress import ProgressReport
-    from collage_engine.farm.shapes import ShapesPlaced
+    from collage_engine.farm.several_runs import ShapesPlaced
     from collage_engine.machine.loader.run_artifact import Model, Pool, Shapes
 
 __all__ = [
@@ -233,11 +233,11 @@ def place_shapes(
         UsageError: The model has no such dimension, or a value contradicts it.
         CollageError: A run failed; the sentence names its shape. No artifact is written.
     """
-    from collage_engine.farm import shapes
+    from collage_engine.farm import several_runs
 
     pins = _typed("pins", pins, tuple[str, ...])
     with contextlib.closing(_engine(listener)) as engine:
-        return shapes.place_shapes(
+        return several_runs.place_shapes(
             engine,
             _path(path),
             _typed("choices", choices, tuple[ShapeChoice, ...]),
@@ -550,7 +550,7 @@ class Session:
             target = str(out)
         request = p.RunStart(document=self._handle, settings=settings, out=target, spent_s=spent_s)
         if settings.objective == "throughput":
-            from collage_engine.farm.throughput import place_for_throughput
+            from collage_engine.farm.several_runs import place_for_throughput
 
             return place_for_throughput(engine, request)
         return engine.run(request)

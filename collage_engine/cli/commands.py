@@ -132,7 +132,7 @@ def _place_shapes(
     began: float,
 ) -> int:
     """Place a model for several shapes, for one artifact."""
-    from collage_engine.farm.shapes import place_shapes
+    from collage_engine.farm.several_runs import place_shapes
 
     session = None if options.session is None else Path(options.session)
     with ProgressReport(ERR) as progress, interruptible_engine(progress) as engine:
@@ -161,7 +161,7 @@ def _place_shapes(
 def _from_calls(engine: Engine, model: str, path: str) -> tuple[ShapeChoice, ...]:
     """Return the shapes that a log of calls chooses, and say which."""
     from collage_engine.farm.calls import choose, read_calls, what_is_chosen
-    from collage_engine.farm.shapes import PROOF
+    from collage_engine.farm.several_runs import PROOF
 
     named = engine.request(p.ModelDimensions(path=model)).dimensions
     logged = read_calls(path, sha256(Path(model)))

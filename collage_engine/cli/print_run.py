@@ -33,7 +33,7 @@ from collage_engine.wording.latencies import (
 from collage_engine.wording.titles import register_toolchains, toolchain_title
 
 if TYPE_CHECKING:
-    from collage_engine.farm.shapes import ShapesPlaced
+    from collage_engine.farm.several_runs import ShapesPlaced
 
 
 def print_shapes(placed: ShapesPlaced, warned: Collection[str] = ()) -> None:

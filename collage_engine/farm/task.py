@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 import collage_engine
-from collage_engine.farm.throughput import place_for_throughput
+from collage_engine.farm.several_runs import place_for_throughput
 from collage_engine.records import protocol as p
 from collage_engine.records.event import Event, Log, Stage
 from collage_engine.records.placement import Run

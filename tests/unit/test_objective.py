@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from collage_engine.farm import throughput
-from collage_engine.farm.throughput import (
+from collage_engine.farm import several_runs
+from collage_engine.farm.several_runs import (
     MOST_WAYS,
+    best_way,
     deployment_row,
-    fastest,
     rates_in_turn,
     ways,
 )
@@ -73,7 +73,7 @@ def turns(monkeypatch: pytest.MonkeyPatch, rates: dict[int, list[float]]) -> lis
             raise ArtifactError("it hangs")
         return {"runs_per_s": left[folder].pop(0)}
 
-    monkeypatch.setattr(throughput, "run_artifact", run)
+    monkeypatch.setattr(several_runs, "run_artifact", run)
     return list(left)
 
 
@@ -83,20 +83,20 @@ def test_the_way_that_is_fastest_in_common_turns_is_chosen(monkeypatch):
     folders = turns(monkeypatch, {0: [100.0, 60.0, 61.0], 1: [98.0, 57.0, 60.0]})
     shares = rates_in_turn(runs, folders)
     assert set(shares) == {0, 1} and shares[0] / shares[1] == pytest.approx(1.02, abs=0.005)
-    assert fastest(runs, shares) == 0
+    assert best_way(runs, shares) == 0
 
 
 def test_where_no_turns_can_be_taken_the_times_of_the_runs_decide(monkeypatch):
     runs = [placed(20.0), placed(10.0)]
     folders = turns(monkeypatch, {0: [100.0, 100.0, 100.0], 1: [50.0]})
-    assert rates_in_turn(runs, folders) == {} and fastest(runs, {}) == 1
+    assert rates_in_turn(runs, folders) == {} and best_way(runs, {}) == 1
     assert rates_in_turn([placed(20.0), placed(None)], folders) == {}
-    assert fastest([placed(20.0), placed(None)], {}) == 0
+    assert best_way([placed(20.0), placed(None)], {}) == 0
     # What was only tried as a single instance counts where nothing was timed as deployed.
-    assert fastest([placed(20.0), placed(10.0, "latency")], {}) == 0
-    assert fastest([placed(10.0, "latency"), placed(9.0, "latency")], {}) == 1
+    assert best_way([placed(20.0), placed(10.0, "latency")], {}) == 0
+    assert best_way([placed(10.0, "latency"), placed(9.0, "latency")], {}) == 1
     with pytest.raises(ToolchainError):
-        fastest([placed(None)], {})
+        best_way([placed(None)], {})
 
 
 def test_a_row_says_items_per_second_beside_the_best_toolchain_that_may_be_deployed():

@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from collage_engine.api import Session
-from collage_engine.farm import shapes as several
-from collage_engine.farm.shapes import place_shapes
+from collage_engine.farm import several_runs as several
+from collage_engine.farm.several_runs import place_shapes
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import Opened, RunUpdate
 from collage_engine.records.placement import Run
