@@ -16,6 +16,7 @@ from onnx.reference import ReferenceEvaluator
 
 from collage_engine.lowering.reference import original_outputs
 from collage_engine.model.importer import ImportedModel, import_onnx
+from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Dialect
 from tests.support.written import written
 
@@ -47,7 +48,7 @@ def plan_of(dialect: Dialect, model: ImportedModel) -> tuple[dict[str, Any], byt
     """Return a library's plan for a whole model, and its weights."""
     graph = model.graph
     inputs, outputs = graph.boundary(graph.everything)
-    return dialect.plan_of(graph, graph.everything, inputs, outputs, model.constant)
+    return dialect.plan_of(Places(graph, inputs, outputs, model.constant), graph.everything)
 
 
 def carried_out(

@@ -26,6 +26,7 @@ from collage_engine.partition.patterns import (
     Bound,
     Either,
     Match,
+    Op,
     Pattern,
     anything,
     constant,
@@ -374,14 +375,6 @@ def _result(graph: DataflowGraph, root: ValueIndex) -> View:
     return replace(view, dims=dims, strides=strides)
 
 
-class _Part(Pattern):
-    """An operator of an attention."""
-
-    def expand(self, graph: DataflowGraph, index: ValueIndex, bound: Bound) -> Iterator[Bound]:
-        """Yield the match that is there."""
-        yield bound
-
-
 class AttentionPattern(Pattern):
     """Matches attention, with the products before it where one product can be made of them."""
 
@@ -400,7 +393,7 @@ class AttentionPattern(Pattern):
             return
         before = products_before(graph, found)
         for nodes in (found.nodes | before, found.nodes) if before else (found.nodes,):
-            parts = [(_Part(), member) for member in members(nodes)]
+            parts = [(Op(), member) for member in members(nodes)]
             yield {**bound, **{id(part): (part, member) for part, member in parts}}
 
 

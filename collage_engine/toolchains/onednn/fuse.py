@@ -68,7 +68,9 @@ def _join(
     The result is None where no step can take it.
     """
     if step.op == "eltwise":
-        candidates = [(step.fields["src"], _eltwise_posts(step))]
+        fields = step.fields
+        function = PostOp("eltwise", fields["alg"], fields["alpha"], fields["beta"])
+        candidates = [(fields["src"], [function])]
     elif step.op == "binary":
         candidates = _binary_choices(step)
     else:
@@ -118,10 +120,6 @@ def _misread(plan: OneDnnProgram, host: Step, post: PostOp) -> bool:
         and set(spatial) == {1}
         and plan.dims[post.value] != host.dims
     )
-
-
-def _eltwise_posts(step: Step) -> list[PostOp]:
-    return [PostOp("eltwise", step.fields["alg"], step.fields["alpha"], step.fields["beta"])]
 
 
 def _binary_choices(step: Step) -> list[tuple[int, list[PostOp]]]:

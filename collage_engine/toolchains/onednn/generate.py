@@ -44,19 +44,6 @@ _ACTIVATIONS = {
 """By chain: oneDNN's function that it is, with its parameters."""
 
 
-def _emit_composite(plan: OneDnnProgram, match: Match) -> int | None:
-    """Emit a composite; returns None where constants have other values than expected."""
-    bound = match.bindings
-    if match.kind == "hardsigmoid":
-        alpha, beta = (plan.scalar(bound[name]) or 0.0 for name in ("alpha", "beta"))
-        return plan.eltwise(plan.tensor(bound["x"]), "hardsigmoid", alpha, beta)
-    for name in () if plan.dry else VALUES.keys() & bound.keys():
-        given = plan.scalar(bound[name])
-        if given is None or not np.isclose(given, VALUES[name], rtol=1e-3):
-            return None
-    return plan.eltwise(plan.tensor(bound["x"]), *_ACTIVATIONS[match.kind])
-
-
 @lru_cache(maxsize=8)  # a process works on one model, or on a few of its shapes
 def _composites(graph: DataflowGraph) -> tuple[Match, ...]:
     """Return the places of composites in a graph whose operators are read by nobody else."""
@@ -129,11 +116,20 @@ def _lower_all(
 
 
 def _lower_composite(plan: OneDnnProgram, match: Match) -> bool:
+    """Lower a composite; False where constants have other values than expected."""
     plan.current = tuple(members(match.nodes))
-    value = _emit_composite(plan, match)
-    if value is not None:
-        plan.of_node[match.root] = value
-    return value is not None
+    bound = match.bindings
+    if match.kind == "hardsigmoid":
+        alpha, beta = (plan.scalar(bound[name]) or 0.0 for name in ("alpha", "beta"))
+        function = ("hardsigmoid", alpha, beta)
+    else:
+        for name in () if plan.dry else VALUES.keys() & bound.keys():
+            given = plan.scalar(bound[name])
+            if given is None or not np.isclose(given, VALUES[name], rtol=1e-3):
+                return False
+        function = _ACTIVATIONS[match.kind]
+    plan.of_node[match.root] = plan.eltwise(plan.tensor(bound["x"]), *function)
+    return True
 
 
 def _lower_call(plan: OneDnnProgram, node: Node) -> None:

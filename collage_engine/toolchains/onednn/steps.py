@@ -63,14 +63,6 @@ class Step:
         inputs += self.fields.get("srcs", [])
         return inputs + [p.value for p in self.posts if p.kind == "binary"]
 
-    def as_json(self) -> dict[str, Any]:
-        """Return the step as JSON values for the runtime."""
-        out = {"op": self.op, "out": self.out, "dims": list(self.dims), **self.fields}
-        out["nodes"] = list(self.nodes)
-        if self.posts:
-            out["post"] = [asdict(p) for p in self.posts]
-        return out
-
 
 class OneDnnProgram:
     """The steps of one function; values are numbered.
@@ -282,7 +274,10 @@ class OneDnnProgram:
         return 2 * elements * depth / 100e3 or elements * 0.15e-3
 
     def _named(self, step: Step) -> dict[str, Any]:
-        out = step.as_json()
+        out = {"op": step.op, "out": step.out, "dims": list(step.dims), **step.fields}
+        out["nodes"] = list(step.nodes)
+        if step.posts:
+            out["post"] = [asdict(post) for post in step.posts]
         out["shared"] = int(self._takes_us(step) >= WORTH_SHARING_US)
         if self.types[step.out] != "float32":
             out["dtype"] = self.types[step.out]

@@ -38,7 +38,7 @@ from collage_engine.toolchains.runtime.builder import (
     wheel_version,
 )
 from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel, read_kernel
-from collage_engine.toolchains.runtime.places import blank
+from collage_engine.toolchains.runtime.places import Places, blank
 from collage_engine.toolchains.runtime.products import Dialect
 from collage_engine.toolchains.runtime.toolchain import CppToolchain
 
@@ -352,14 +352,8 @@ class CudaToolchain(CppToolchain):
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Implement ``CppToolchain.plan``."""
-        return self.dialect.plan_of(
-            function.graph,
-            function.nodes,
-            function.inputs,
-            function.outputs,
-            function.constant,
-            function.instance.precision,
-        )
+        places = Places(function.graph, function.inputs, function.outputs, function.constant)
+        return self.dialect.plan_of(places, function.nodes, function.instance.precision)
 
     def finish(self, function: Function, plan: dict[str, Any], weights: bytes) -> Any:
         """Return the module of a function; what was chosen for such steps before is not timed anew.
@@ -399,8 +393,8 @@ class CudaToolchain(CppToolchain):
         Raises:
             UnsupportedError: They are no partition for it, in whatever precision.
         """
-        inputs, outputs = graph.boundary(nodes)
-        return self.dialect.plan_of(graph, nodes, inputs, outputs, blank(graph), dry=True)[0]
+        places = Places(graph, *graph.boundary(nodes), blank(graph), dry=True)
+        return self.dialect.plan_of(places, nodes)[0]
 
     def refused(self, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
         """Return why these calls are no partition for it, in whatever precision; None: they are."""

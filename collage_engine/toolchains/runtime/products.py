@@ -26,7 +26,7 @@ from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FLOAT32
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime.chains import VALUES
-from collage_engine.toolchains.runtime.places import Constants, Places
+from collage_engine.toolchains.runtime.places import Places
 
 Ints = tuple[int, ...]
 
@@ -113,33 +113,20 @@ class Dialect:
         return Either((*(pattern for pattern, _ in self.further), *active, summed))
 
     def plan_of(
-        self,
-        graph: DataflowGraph,
-        nodes: OperatorSet,
-        inputs: tuple[ValueIndex, ...],
-        outputs: tuple[ValueIndex, ...],
-        constants: Constants,
-        precision: str = FLOAT32,
-        *,
-        dry: bool = False,
+        self, places: Places, nodes: OperatorSet, precision: str = FLOAT32
     ) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function.
 
         Args:
-            graph: The model's dataflow graph.
+            places: Of the function's values.
             nodes: The function's operators.
-            inputs: The inputs, in argument order.
-            outputs: The outputs, in argument order.
-            constants: Gives the numbers of a constant.
             precision: The precision of the instance.
-            dry: Whether only the shape of the plan counts; constants then have no values.
 
         Raises:
             UnsupportedError: An operator fits in no product; the text names it.
         """
-        places = Places(graph, inputs, outputs, constants, dry)
         steps: list[dict[str, Any]] = []
-        for product in self.products(graph, nodes):
+        for product in self.products(places.graph, nodes):
             if isinstance(product, Product):
                 places.check_scalars(product.scalars, product.epilogue)
                 steps += self.steps(places, product, precision)
