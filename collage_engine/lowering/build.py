@@ -22,6 +22,7 @@ from collage_engine.lowering.virtual_machine import (
     virtual_machine_environment,
 )
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.toolchain import RuntimeLibrary
 from collage_engine.support.errors import ArtifactError, ToolchainError, short_reason
 from collage_engine.support.files import link_file
@@ -254,13 +255,11 @@ def write_module(built: Built, folder: Path, *, link: bool = False) -> BuiltModu
 class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
     """Build a cover of a model file into a fresh folder; an empty one only opens the model."""
 
-    model: str
-    shapes: dict[str, tuple[int, ...]]
-    cover: tuple[Candidate, ...]
-    spin: bool | None
-    folder: str
-    sha256: str
-    """Of the model file as it must be."""
+    model: ModelRecord
+    """Which model file, as it must be."""
+    cover: tuple[Candidate, ...] = ()
+    spin: bool | None = None
+    folder: str = ""
 
 
 class BuildJob:
@@ -277,7 +276,9 @@ class BuildJob:
         from collage_engine.lowering.emit import LoweredParts
         from collage_engine.lowering.reference import opened_model
 
-        model = opened_model(request.model, tuple(request.shapes.items()), request.sha256)
+        model = opened_model(
+            request.model.path, tuple(request.model.shapes.items()), request.model.sha256
+        )
         if not request.cover:
             return None
         folder = Path(request.folder).parent / FOLDER

@@ -65,7 +65,8 @@ class ModelBench:
     """
 
     def __init__(self, request: OpenRequest) -> None:
-        self.model = import_model(request.model_path, request.shapes, request.sha256, run_onnx)
+        model = request.model
+        self.model = import_model(model.path, model.shapes, model.sha256, run_onnx)
         self.truth = TrueValues(request.truth_folder)
         self._folder = request.truth_folder
         self._noise: dict[OperatorSet, dict[int, float]] = {}

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.records.candidate import Candidate, Cost
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import TIE_SHARE
 from collage_engine.records.toolchain import SHORT_SPIN_TURNS
 
@@ -50,11 +51,9 @@ WRONG_NUMBERS = "wrong numbers"
 class OpenRequest:
     """The first request to a child: which model to open."""
 
-    model_path: str
-    shapes: dict[str, tuple[int, ...]]
+    model: ModelRecord
+    """Another file under its name must not be measured in its stead."""
     truth_folder: str
-    sha256: str | None = None
-    """Of the model file: another one under its name must not be measured in its stead."""
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,6 @@ class Measurer:
         device: The machine in words, kept beside costs for readers.
         versions: Toolchain → library version, kept beside costs for readers.
         candidate_limit_s: Seconds that a candidate may take to be compiled, and to run.
-        weights_bytes: Size of the model's weights, which lengthens every limit.
         faults: Which toolchains crashed or hung in this run.
         own_inputs: Whether the true values are those of the user's inputs: what is wrong on them
             alone is not kept.
@@ -120,14 +119,13 @@ class Measurer:
     device: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     candidate_limit_s: float = ANSWER_S
-    weights_bytes: int = 0
     faults: FaultTracker = field(default_factory=FaultTracker)
     own_inputs: bool = False
     job: str = JOB
 
     def __post_init__(self) -> None:
-        self.candidate_limit_s = with_weights(self.candidate_limit_s, self.weights_bytes)
-        self.model_hash = self.opening.sha256 or ""
+        self.model = self.opening.model
+        self.candidate_limit_s = with_weights(self.candidate_limit_s, self.model.weights_bytes)
         self.worker = Worker(self.job, env=self.env, name="collage-measure")
         self._opened = 0
         """Generation of the child that has the model open."""
@@ -152,7 +150,7 @@ class Measurer:
         """
         if self.worker.alive and self._opened == self.worker.generation:
             return True
-        most_s = with_weights(WORK_S, self.weights_bytes)
+        most_s = with_weights(WORK_S, self.model.weights_bytes)
         deadline = time.monotonic() + timeout_s
         further_attempts = iter(range(1, FAULTS))
 
@@ -169,7 +167,7 @@ class Measurer:
             if isinstance(error, WorkerTimeout) and time.monotonic() >= deadline:
                 return False
             raise MeasureError(
-                f"{self.opening.model_path} could not be opened for measuring: {error}"
+                f"{self.model.path} could not be opened for measuring: {error}"
             ) from error
         self._opened = self.worker.generation
         return True
@@ -230,7 +228,7 @@ class MeasureCall:
             MeasureError: The model cannot be opened in the child, or the store cannot be used.
         """
         if not self.again:
-            stored = self.measurer.store.get_many(self.by_key, self.measurer.model_hash)
+            stored = self.measurer.store.get_many(self.by_key, self.measurer.model.sha256)
             for key, cost in stored.items():
                 self.note(key, cost, from_store=1)
         try:
@@ -352,7 +350,7 @@ class MeasureCall:
                     instance=candidate.instance,
                     device=self.measurer.device,
                     versions={name: versions[name]} if name in versions else {},
-                    model=self.measurer.model_hash,
+                    model=self.measurer.model.sha256,
                     one_model=cost.wrong_numbers,
                 )
             )
@@ -545,12 +543,11 @@ class Measuring:
             return None
         toolchains = dict.fromkeys(source.instance.toolchain for source in self.catalog.sources)
         measurer = Measurer(
-            OpenRequest(str(opened.path), dict(opened.shapes), truth, opened.model.record.sha256),
+            OpenRequest(opened.model.record, truth),
             store=opened.store,
             env=measuring_environment(toolchains, threads_of(self.settings)),
             device=self.catalog.device_text,
             versions={state.name: state.version or "" for state in self.catalog.states},
-            weights_bytes=opened.model.record.weights_bytes,
             faults=self.control.faults,
             own_inputs=self.settings.inputs_npz is not None,
         )

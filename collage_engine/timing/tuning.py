@@ -225,8 +225,7 @@ class Tuning:
 
     def _ask_tasks(self, candidate: Candidate) -> None:
         """Have the child list what a candidate has to tune: nothing where it cannot say."""
-        opened = self.open_model
-        request = ListTasks(opened.path, opened.shapes, candidate, opened.model.record.sha256)
+        request = ListTasks(self.open_model.model.record, candidate)
         tasks = self._tasks[candidate.key] = []
         try:
             with contextlib.suppress(ToolchainError):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord, TuneTask
 
 JOB = "collage_engine.timing.tuning_job:work"
@@ -16,11 +17,9 @@ JOB = "collage_engine.timing.tuning_job:work"
 class ListTasks:
     """What of a candidate can be tuned? Answered by a list of ``TuneTask``."""
 
-    model_path: str
-    shapes: dict[str, tuple[int, ...]]
+    model: ModelRecord
+    """Which model file, as it must be."""
     candidate: Candidate
-    sha256: str | None = None
-    """Of the model file as it must be."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,8 @@ def work(request: ListTasks | Tune, send: Callable[[TuneRecord], None]) -> Any:
     if isinstance(request, Tune):
         tuner = tuner_of(get(request.instance.toolchain))
         return tuner.tune(request.task, request.instance, request.known, request.seconds, send)
-    model = opened_model(request.model_path, tuple(request.shapes.items()), request.sha256)
+    record = request.model
+    model = opened_model(record.path, tuple(record.shapes.items()), record.sha256)
     chosen = request.candidate
     function = function_of(
         model, chosen.instance, chosen.nodes, "tuned", False, chosen.takes, chosen.gives

@@ -32,7 +32,6 @@ from collage_engine.machine.worker import (
     WorkerTimeout,
     call_again,
 )
-from collage_engine.records.candidate import Candidate
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import MemorySeen
 from collage_engine.support.errors import Cancelled, CollageError, ModelError, ToolchainError
@@ -48,7 +47,7 @@ from collage_engine.support.time_limits import (
     within_budget,
 )
 from collage_engine.timing.child import WRONG_NUMBERS
-from collage_engine.trials.contender import Contender, Sample
+from collage_engine.trials.contender import Contender, ModuleKey, Sample
 from collage_engine.trials.objective import TAIL, TrialSettings
 from collage_engine.trials.trial_job import (
     LAYERS_FOLDER,
@@ -92,25 +91,11 @@ StartWorker = Callable[..., Worker]
 """Makes a worker of a target, its environment and a name; ``machine.worker.Worker`` does."""
 
 
-def build_request(
-    model: ModelRecord, cover: Sequence[Candidate], *, spin: bool | None, folder: str
-) -> BuildCover:
-    """Return the request to build a cover of a model into a folder, or only to open the model."""
-    return BuildCover(
-        model=model.path,
-        shapes=dict(model.shapes),
-        cover=tuple(cover),
-        spin=spin,
-        folder=folder,
-        sha256=model.sha256,
-    )
-
-
 @contextlib.contextmanager
 def early_builder(model: ModelRecord, cancelled: Flag) -> Iterator[Worker]:
     """Start the worker that builds: it opens the model while its candidates are enumerated."""
     builder, ended = Worker(BUILD_JOB, name="collage-build"), threading.Event()
-    opening = build_request(model, (), spin=None, folder="")
+    opening = BuildCover(model=model)
     is_over = FlagWhen(lambda: ended.is_set() or cancelled.is_set())
 
     def open_model() -> None:
@@ -157,7 +142,7 @@ class TrialBench:
     start_worker: StartWorker = Worker
     faults: FaultTracker = field(default_factory=FaultTracker)
     left_s: Callable[[], float] = lambda: math.inf
-    modules: Mapping[tuple[object, ...], Module] = field(default_factory=dict)
+    modules: Mapping[ModuleKey, Module] = field(default_factory=dict)
     builder: Worker | None = None
 
     def __post_init__(self) -> None:
@@ -216,11 +201,14 @@ class TrialBench:
             before.rest()
 
 
+@dataclass(eq=False)
 class PlacementProcess:
     """A placement on its way through a trial: built, loaded, timed, closed.
 
     Attributes:
         contender: The placement.
+        bench: The samples and the model, and how it is run.
+        module_folder: A folder of its own, not there yet.
         failure: Why it cannot be built, loaded or run, or which numbers are wrong; None: it can.
         folder: Where its module lies; None: it has none.
         built: What the builder says of the module.
@@ -232,28 +220,20 @@ class PlacementProcess:
         load_s: Seconds that loading and checking it took last.
     """
 
-    def __init__(self, contender: Contender, bench: TrialBench, module_folder: Path) -> None:
-        """Prepare; nothing is built or started yet.
-
-        Args:
-            contender: the placement.
-            bench: the samples and the model, and how it is run.
-            module_folder: a folder of its own, not there yet.
-        """
-        self.contender = contender
-        self.failure: str | None = None
-        self.folder: Path | None = None
-        self.built: BuiltModule | None = None
-        self.max_abs_error: float | None = None
-        self.max_rel_error: float | None = None
-        self.memory: MemorySeen | None = None
-        self.over_memory: str | None = None
-        self.load_s = 0.0
-        self._bench = bench
-        self._module_folder = module_folder
-        self._worker: Worker | None = None
-        self._rests = False
-        """Whether it was unloaded for others and is loaded again when it is asked for something."""
+    contender: Contender
+    bench: TrialBench
+    module_folder: Path
+    failure: str | None = None
+    folder: Path | None = None
+    built: BuiltModule | None = None
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    memory: MemorySeen | None = None
+    over_memory: str | None = None
+    load_s: float = 0.0
+    _worker: Worker | None = None
+    _rests: bool = False
+    """Whether it was unloaded for others and is loaded again when it is asked for something."""
 
     @property
     def loaded(self) -> bool:
@@ -280,22 +260,26 @@ class PlacementProcess:
         """
         if self.folder is not None:
             return True
-        bench, model = self._bench, self._bench.model.record
+        bench, model = self.bench, self.bench.model.record
         bench.evict_others(None)
         bench.builder = bench.builder or bench.start_worker(BUILD_JOB, name="collage-build")
         builder, began = bench.builder, time.monotonic()
-        cover, spin = self.contender.cover, bench.settings.spin
-        request = build_request(model, cover, spin=spin, folder=str(self._module_folder))
+        request = BuildCover(
+            model=model,
+            cover=self.contender.cover,
+            spin=bench.settings.spin,
+            folder=str(self.module_folder),
+        )
         most_s, least_s = (with_weights(s, model.weights_bytes) for s in (WORK_S, BUILD_LEAST_S))
         # What has no answer yet may take all the time: half of it would be no use for another one.
         limit_s = min(most_s, max(bench.left_s(), least_s))
 
         def build(flag: Flag) -> None:
             # One that was killed, or cut off before, may have begun to write.
-            clear = partial(shutil.rmtree, self._module_folder, ignore_errors=True)
+            clear = partial(shutil.rmtree, self.module_folder, ignore_errors=True)
             clear()
             self.built = call_again(lambda: builder.call(request, limit_s, flag), prepare=clear)
-            self.folder = self._module_folder
+            self.folder = self.module_folder
             self._log(f"built in {time.monotonic() - began:.2f} s")
 
         in_time = self._until(is_over, build, "it was built")
@@ -332,13 +316,13 @@ class PlacementProcess:
             errors = self._open(flag)
             self.load_s = time.monotonic() - began
             self._log(f"loaded in {self.load_s:.2f} s")
-            self._bench.faults.runs(self.toolchains)
-            skipped = self._bench.samples[0].unchecked
+            self.bench.faults.runs(self.toolchains)
+            skipped = self.bench.samples[0].unchecked
             checked = [each for name, each in errors.items() if name not in skipped]
             self.max_abs_error = max((absolute for absolute, _ in checked), default=None)
             self.max_rel_error = max((relative for _, relative in checked), default=None)
             self.failure = self._wrong_numbers(errors)
-            most = self._bench.settings.most_memory_bytes
+            most = self.bench.settings.most_memory_bytes
             if most and self.failure is None and self.contender.eligible:
                 self._keep_to_memory(most)
 
@@ -358,7 +342,7 @@ class PlacementProcess:
         Returns:
             Whether there was time for it.
         """
-        cancelled = self._bench.cancelled
+        cancelled = self.bench.cancelled
         flag = FlagWhen(lambda: is_over() or cancelled.is_set())
         try:
             if flag.is_set():
@@ -388,7 +372,7 @@ class PlacementProcess:
 
     def _may_be_tried(self) -> bool:
         """Tell whether none of its toolchains is out of the run; else ``failure`` says so."""
-        reason = self._bench.faults.reason_against(self.toolchains)
+        reason = self.bench.faults.reason_against(self.toolchains)
         if reason is not None:
             self.failure = reason
         return reason is None
@@ -409,14 +393,14 @@ class PlacementProcess:
         late = isinstance(error, WorkerTimeout)
         what = f"{error} while {doing}" if late else str(error)
         self.failure = f"{' with '.join(self.toolchains)}: {what}"
-        if not error.from_outside and not (late and self._bench.left_s() <= 0.0):
-            self._bench.faults.blame(self.toolchains, what)
+        if not error.from_outside and not (late and self.bench.left_s() <= 0.0):
+            self.bench.faults.blame(self.toolchains, what)
 
     def _start(self, environment: Mapping[str, str] | None = None) -> None:
         """Start the process, in which nothing is loaded yet."""
-        self._bench.evict_others(self)
+        self.bench.evict_others(self)
         own = self.built.environment if self.built else {}
-        self._worker = self._bench.start_worker(
+        self._worker = self.bench.start_worker(
             TRIAL_JOB,
             env=TRIAL_SPIN | own | dict(environment or {}),
             name="collage-trial",
@@ -430,7 +414,7 @@ class PlacementProcess:
 
     def _keep_to_memory(self, most: int) -> None:
         """Run the placement for a round, and bar it from winning where it takes too much memory."""
-        round_s = self._bench.settings.round_s
+        round_s = self.bench.settings.round_s
         self._call(partial(TrialJob.round, warm_s=0.0, seconds=round_s))
         self.memory = self._call(TrialJob.memory)
         taken = self.memory.running_bytes
@@ -443,16 +427,16 @@ class PlacementProcess:
 
     def _bounds(self) -> dict[str, float]:
         """Return what error each output may have."""
-        bounds, tolerance = self._bench.samples[0].bounds, self._bench.tolerance
+        bounds, tolerance = self.bench.samples[0].bounds, self.bench.tolerance
         if tolerance > max(bounds.values(), default=0.0):
             bounds = {}  # wherever larger errors are taken, they are taken of any output
-        names = (name for name, _ in self._bench.model.outputs)
+        names = (name for name, _ in self.bench.model.outputs)
         return {name: min(tolerance, bounds.get(name, tolerance)) for name in names}
 
     def _wrong_numbers(self, errors: ErrorsByOutput) -> str | None:
         """Return which output is too far from the true one; None: all are near enough."""
         bounds = self._bounds()
-        dtypes = {name: kind.dtype for name, kind in self._bench.model.outputs}
+        dtypes = {name: kind.dtype for name, kind in self.bench.model.outputs}
         for name, error in errors.items():
             wrong = wrong_by(error, bounds[name], dtypes[name])
             if wrong is not None:
@@ -462,7 +446,7 @@ class PlacementProcess:
 
     def _opening(self) -> OpenPlacement:
         """Return the request that has the process load this placement."""
-        contender, bench = self.contender, self._bench
+        contender, bench = self.contender, self.bench
         assert self.folder is not None
         return OpenPlacement(
             module=str(self.folder / MODULE_FILE),
@@ -491,7 +475,7 @@ class PlacementProcess:
         Raises:
             Cancelled: The user stopped it.
         """
-        settings = self._bench.settings
+        settings = self.bench.settings
         time.sleep(settings.rest_s)
         request = partial(
             TrialJob.round,
@@ -536,7 +520,7 @@ class PlacementProcess:
 
     def layers_inside(self, runs: int) -> PlacementProfile:
         """Return what its runtimes say of their layers, from a process of its own."""
-        folder = self._bench.folder / "layers"
+        folder = self.bench.folder / "layers"
         folder.mkdir(exist_ok=True)
         self.load(environment={LAYERS_FOLDER: str(folder)})
         found = self.profile(runs, inside=True) if self.failure is None else PlacementProfile()
@@ -552,18 +536,18 @@ class PlacementProcess:
         """Have the process load the placement; return the errors of its outputs on the samples."""
         opening, worker = partial(TrialJob.open, request=self._opening()), self._worker
         assert worker is not None
-        until = cancelled or self._bench.cancelled
+        until = cancelled or self.bench.cancelled
         errors: ErrorsByOutput = call_again(lambda: worker.call(opening, self._limit_s(), until))
         return errors
 
     def _limit_s(self) -> float:
         """Return the seconds after which a request counts as hanging; each may load it anew."""
         weights, copies = (
-            self._bench.model.record.weights_bytes,
-            max(1, self._bench.settings.streams),
+            self.bench.model.record.weights_bytes,
+            max(1, self.bench.settings.streams),
         )
         most_s, least_s = (with_weights(s, weights, copies) for s in (LOAD_TIMEOUT_S, LOAD_LEAST_S))
-        return within_budget(most_s, self._bench.left_s(), least_s)
+        return within_budget(most_s, self.bench.left_s(), least_s)
 
     def _call(self, request: Callable[[TrialJob], Any]) -> Any:
         """Ask the process for something; load the placement again where it was unloaded."""
@@ -574,7 +558,7 @@ class PlacementProcess:
         worker = self._worker
         assert worker is not None
         return call_again(
-            lambda: worker.call(request, self._limit_s(), self._bench.cancelled),
+            lambda: worker.call(request, self._limit_s(), self.bench.cancelled),
             prepare=self._open,
         )
 
@@ -588,6 +572,6 @@ class PlacementProcess:
     def discard(self) -> None:
         """End the process and remove the module, unless others built it."""
         self.close()
-        if self.folder == self._module_folder:
+        if self.folder == self.module_folder:
             (self.folder / MODULE_FILE).unlink(missing_ok=True)
         self.folder = None

@@ -231,7 +231,7 @@ class Race:
 
     def time_without_entering(
         self, contenders: Sequence[Contender], *, ends_at: float
-    ) -> dict[str, float]:
+    ) -> dict[str, float | None]:
         """Time placements that are no contenders of this race; they do not stay.
 
         Args:
@@ -239,7 +239,7 @@ class Race:
             ends_at: When that is to be over, on the clock.
 
         Returns:
-            Microseconds by the names of the contenders; those that were not reached have none.
+            Microseconds by the names of the contenders that were reached; None: one failed.
 
         Raises:
             Cancelled: The user stopped it.
@@ -248,11 +248,9 @@ class Race:
         times = {}
         for contender in contenders:
             entry = self.standings.forget(contender)
-            us = None if entry is None else self.standings.time_us(entry)
             if entry is not None:
+                times[contender.name] = self.standings.time_us(entry)
                 entry.process.close()
-            if us is not None:
-                times[contender.name] = us
         return times
 
     # ------------------------------------------------------------------ rounds

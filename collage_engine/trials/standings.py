@@ -22,7 +22,7 @@ from collage_engine.machine.device import least_disturbed
 from collage_engine.planning.search_inputs import RUNNERS_UP
 from collage_engine.records.placement import PROCESS_SHARE, TIE_SHARE, LayerTime
 from collage_engine.support.errors import InfeasibleError, ToolchainError
-from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, spread
+from collage_engine.trials.contender import COLLAGE, Contender, ContenderResult, ModuleKey, spread
 from collage_engine.trials.objective import TrialSettings
 from collage_engine.trials.placement_process import Module, PlacementProcess, TrialBench
 from collage_engine.wording.sentences import NO_TURN
@@ -137,7 +137,7 @@ class Standings:
     def __init__(self) -> None:
         self.leader: RaceEntry | None = None
         self.call_us: float | None = None
-        self._entries: dict[tuple[object, ...], RaceEntry] = {}
+        self._entries: dict[ModuleKey, RaceEntry] = {}
         self._named: list[Contender] = []
 
     # ------------------------------------------------------------------ entries
@@ -183,7 +183,7 @@ class Standings:
         return [entry for entry in self.entries if entry.takes_part]
 
     @property
-    def modules(self) -> dict[tuple[object, ...], Module]:
+    def modules(self) -> dict[ModuleKey, Module]:
         """Return the modules that were built, by the keys of their contenders."""
         return {
             entry.contender.key: (entry.process.folder, entry.process.built)
@@ -351,18 +351,13 @@ class Standings:
             others = dict.fromkeys(one.name for one in contenders if one.kind != COLLAGE)
             also = tuple(name for name in others if name != first.name)
             entry = None if first.reason is not None else self._entries.get(first.key)
-            if entry is not None:
+            if entry is None:
+                why, reached = first.reason or NO_TURN, first.reason is not None
+                result = ContenderResult(contender=first, reason=why, reached=reached)
+            else:
                 shown = replace(first, barred=entry.process.contender.barred)
-                results.append(replace(self.result_of(entry), contender=shown, names=also))
-                continue
-            results.append(
-                ContenderResult(
-                    contender=first,
-                    names=also,
-                    reason=first.reason or NO_TURN,
-                    reached=first.reason is not None,
-                )
-            )
+                result = replace(self.result_of(entry), contender=shown)
+            results.append(replace(result, names=also))
         return tuple(results)
 
     def profiled(self) -> list[ContenderResult]:

@@ -79,17 +79,10 @@ def test_another_file_of_the_same_name_is_neither_measured_nor_built_nor_tuned(t
     onnx.save(zoo.build("tiny"), path)
     before = import_model(path).record
     onnx.save(zoo.build("several"), path)
-    opening = OpenRequest(path, {}, "", sha256=before.sha256)
-    build = BuildCover(
-        model=path,
-        shapes={},
-        cover=(),
-        spin=None,
-        folder=str(tmp_path / "out"),
-        sha256=before.sha256,
-    )
+    opening = OpenRequest(before, "")
+    build = BuildCover(model=before, folder=str(tmp_path / "out"))
     candidate = candidate_on(ToolchainInstance(toolchain="tvm"), (0,))
-    listing = ListTasks(path, {}, candidate, sha256=before.sha256)
+    listing = ListTasks(before, candidate)
     for act in (
         lambda: ModelBench(opening),
         lambda: BuildJob()(build),

@@ -17,7 +17,7 @@ from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.rewrite import assemble, conversion_name
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
 from collage_engine.model.formats import channels_last_border
-from collage_engine.model.importer import import_onnx
+from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.format import NHWC, PLAIN, stored_type
 from collage_engine.records.graph import TensorType, operator_set
 from collage_engine.records.toolchain import ToolchainInstance
@@ -103,13 +103,9 @@ def bench(tmp_path_factory):
             model = net.model(net.add("Relu", y))
             folder = tmp_path_factory.mktemp("family")
             onnx.save(model, str(folder / "model.onnx"))
-            imported = import_onnx(model)
+            imported = import_model(folder / "model.onnx")
             TrueValues.record(imported, imported.random_inputs(0), folder / "truth")
-            request = OpenRequest(
-                model_path=str(folder / "model.onnx"),
-                shapes={},
-                truth_folder=str(folder / "truth"),
-            )
+            request = OpenRequest(imported.record, str(folder / "truth"))
             made[family] = ModelBench(request)
         return made[family]
 

@@ -167,13 +167,7 @@ def test_a_whole_model_that_amplifies_rounding_is_measured_all_the_same(
     """TVM adds up in another order than the reference, by more than the default tolerance."""
     model = imported(cancels())
     TrueValues.record(model, model.random_inputs(0), tmp_path / "truth")
-    bench = ModelBench(
-        OpenRequest(
-            model_path=str(tmp_path / "m.onnx"),
-            shapes={},
-            truth_folder=str(tmp_path / "truth"),
-        )
-    )
+    bench = ModelBench(OpenRequest(model.record, str(tmp_path / "truth")))
     everything = tuple(range(len(model.graph.operators)))
     whole = candidate_on(ToolchainInstance(toolchain="tvm"), everything)
     prepared = bench.prepare(whole, lambda: None)

@@ -62,7 +62,7 @@ def measurer(model_file, truth, tmp_path):
         Store(tmp_path / "m.db") as store,
         closing(
             Measurer(
-                OpenRequest(str(model_file), {}, str(truth)),
+                OpenRequest(import_model(model_file).record, str(truth)),
                 store=store,
                 env=measuring_environment(["onnxruntime"], 1),
                 candidate_limit_s=20,

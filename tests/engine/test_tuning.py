@@ -20,7 +20,7 @@ from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import virtual_machine_environment
 from collage_engine.machine.worker import Worker
-from collage_engine.model.importer import import_onnx
+from collage_engine.model.importer import import_model, import_onnx
 from collage_engine.records.toolchain import ToolchainInstance, TuneRecord
 from collage_engine.support.errors import ToolchainError
 from collage_engine.timing.tuning import tuned_instance
@@ -179,7 +179,7 @@ import json, sys
 import numpy as np
 from collage_engine.lowering.compile import Compiled
 from collage_engine.lowering.extract import function_of
-from collage_engine.model.importer import import_model
+from collage_engine.model.importer import import_model, import_model
 from collage_engine.timing.tuning import tuned_instance
 from collage_engine.records.toolchain import ToolchainInstance
 path, digest, data = sys.argv[1:]
@@ -200,7 +200,7 @@ def test_tuned_for_real_and_used_by_a_second_process(tmp_path: Path, monkeypatch
     nodes = tuple(range(len(imported.graph.operators)))
     records: dict[str, TuneRecord] = {}
     with Worker(JOB, env=virtual_machine_environment(1, False)) as worker:
-        tasks = worker.call(ListTasks(str(path), {}, candidate_on(TVM, nodes)))
+        tasks = worker.call(ListTasks(import_model(path).record, candidate_on(TVM, nodes)))
         assert {t.schedule for t in tasks} == {"conv"}
         for task in tasks:
             records[task.workload] = worker.call(Tune(task, TVM, None, 3.0))

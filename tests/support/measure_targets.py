@@ -77,13 +77,13 @@ class PretendedBench:
 
 class Job(MeasureJob):
     def open(self, request: OpenRequest) -> Any:
-        if request.model_path == "broken.onnx":
+        if request.model.path == "broken.onnx":
             raise ModelError("broken.onnx is no ONNX file")
-        if request.model_path == "crash.onnx":
+        if request.model.path == "crash.onnx":
             os.abort()
-        if request.model_path == "stopped.onnx":
+        if request.model.path == "stopped.onnx":
             os.kill(os.getpid(), signal.SIGSTOP)
-        if request.model_path == "crash-once.onnx":
+        if request.model.path == "crash-once.onnx":
             before = Path(request.truth_folder) / "crashed"
             if not before.exists():
                 before.touch()

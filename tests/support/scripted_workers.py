@@ -17,10 +17,11 @@ from collage_engine.lowering.built import BuiltModule, Kernel
 from collage_engine.lowering.stopwatch import KernelTime
 from collage_engine.machine.worker import WorkerCrashed
 from collage_engine.records.candidate import Candidate
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import MemorySeen
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.support.errors import Cancelled, ToolchainError
-from collage_engine.trials.contender import Sample
+from collage_engine.trials.contender import ModuleKey, Sample
 from collage_engine.trials.objective import TrialSettings
 from collage_engine.trials.placement_process import Module, TrialBench
 from collage_engine.trials.trial_job import (
@@ -47,7 +48,7 @@ def cover(name: str, partitions: int = 1, precision: str = "float32") -> tuple[C
 
 def trial_model(outputs: Mapping[str, str] | None = None, weights_bytes: int = 0) -> Any:
     """Returns what trials know of a model of one input; its file is this one."""
-    record = SimpleNamespace(path=__file__, shapes={}, sha256="", weights_bytes=weights_bytes)
+    record = ModelRecord(path=__file__, sha256="", nodes=1, weights_bytes=weights_bytes)
     kinds = outputs or {"y": "float32"}
     return SimpleNamespace(
         record=record,
@@ -105,7 +106,7 @@ class Script:
         *,
         sample: Sample | None = None,
         most_memory_bytes: int = 0,
-        modules: Mapping[tuple[object, ...], Module] | None = None,
+        modules: Mapping[ModuleKey, Module] | None = None,
         **more: Any,
     ) -> TrialBench:
         """Returns a bench whose processes follow this script."""

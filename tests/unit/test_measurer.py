@@ -10,6 +10,7 @@ import pytest
 
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import Log, Measured, Progress
+from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import CandidateCounts
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
@@ -44,7 +45,7 @@ class Bed:
         self.store = Store(tmp_path / "m.db")
         self.events: list = []
         self.measurer = Measurer(
-            OpenRequest(model, {}, str(tmp_path), "m"),
+            OpenRequest(ModelRecord(path=model, sha256="m", nodes=1), str(tmp_path)),
             store=self.store,
             job="tests.support.measure_targets:Job",
             versions={"good": "1.0"},
