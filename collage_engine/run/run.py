@@ -25,12 +25,11 @@ from collage_engine.run.run_document import run_document, with_profiled_costs
 from collage_engine.run.stages.compile_only import compile_unmeasured
 from collage_engine.run.stages.confirm import confirm_winner
 from collage_engine.run.stages.enumerate import enumerate_candidates
-from collage_engine.run.stages.measure import measure_candidates
+from collage_engine.run.stages.measure import measure_candidates, tune_kernels
 from collage_engine.run.stages.precision import choose_precision, seconds_for_precision
 from collage_engine.run.stages.samples import draw_samples
 from collage_engine.run.stages.search import search_covers
 from collage_engine.run.stages.threads import choose_threads
-from collage_engine.run.stages.tune import tune_kernels
 from collage_engine.run.stages.whole_models import (
     enter_whole_models,
     open_race,
