@@ -246,19 +246,12 @@ class Winnable:
     """A part of a placement that costs much, and what another toolchain is known to take."""
 
     layer: Partition
-    rival: str | None = None
+    us: float
+    """What it takes, in microseconds."""
+    rival: str | None
     """The toolchain instance that is known to take the least for just these operators."""
-    rival_us: float = 0.0
-
-    @property
-    def us(self) -> float:
-        """Return what the part takes."""
-        return self.layer.in_place_us or 0.0
-
-    @property
-    def won_us(self) -> float | None:
-        """Return by how much the rival is cheaper, at least nothing; None: no cost is known."""
-        return None if self.rival is None else max(0.0, self.us - self.rival_us)
+    won_us: float | None
+    """By how many microseconds the rival is cheaper, at least 0; None: there is no rival."""
 
 
 def left_to_win(
@@ -276,9 +269,9 @@ def left_to_win(
         operators: How many operators the model has.
     """
     layered = by_layer(placement)
-    timed = [part for part in layered.partitions if part.in_place_us is not None]
-    dearest = sorted(timed, key=lambda part: -(part.in_place_us or 0.0))
-    known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for p in dearest}
+    dearest = [(p.in_place_us, p) for p in layered.partitions if p.in_place_us is not None]
+    dearest.sort(key=lambda timed: -timed[0])
+    known: dict[frozenset[int], dict[str, float]] = {frozenset(p.nodes): {} for _, p in dearest}
     for candidate in candidates.values():
         taken = known.get(frozenset(candidate.nodes))
         if taken is not None and candidate.cost.us is not None:
@@ -290,11 +283,11 @@ def left_to_win(
             if found.operators in known:  # it was timed in the model, as the placement was
                 known[found.operators][other.partitions[0].instance] = found.other_us
     parts = []
-    for part in dearest:
-        rivals = known[frozenset(part.nodes)].items()
-        others_us = [(us, name) for name, us in rivals if name != part.instance]
-        us, name = min(others_us, default=(0.0, None))
-        parts.append(Winnable(part, name, us))
+    for us, part in dearest:
+        rivals_us = known[frozenset(part.nodes)]
+        rivals_us.pop(part.instance, None)
+        name = min(rivals_us, key=rivals_us.__getitem__, default=None)
+        parts.append(Winnable(part, us, name, max(0.0, us - rivals_us[name]) if name else None))
     return parts
 
 
