@@ -49,7 +49,7 @@ from collage_engine.support.files import check_writable
 from collage_engine.support.text import counted
 from collage_engine.support.time_limits import parse_duration
 from collage_engine.support.typed import convert
-from collage_engine.wording.changes import compare_runs
+from collage_engine.wording.layers import compare_runs
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -159,7 +159,7 @@ def run_artifact(folder: Path, benchmark: bool = False, limit_s: float = JOB_S) 
 
 
 def traced_artifact(folder: Path) -> tuple[Placement, list[tuple[int, int]], str]:
-    """Time an artifact's kernels on its sample in a process of its own; see ``drawing.trace``.
+    """Time an artifact's kernels on its sample in a process of its own; see ``trace_of``.
 
     Returns:
         The placement with its layers, which partition reads from which, and the model's name.

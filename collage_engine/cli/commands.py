@@ -23,7 +23,6 @@ from collage_engine.cli.print_run import print_run, print_shapes, run_document
 from collage_engine.cli.screen import ERR, complain, say
 from collage_engine.cli.search_command import search
 from collage_engine.drawing.progress import ProgressReport
-from collage_engine.drawing.trace import trace_of
 from collage_engine.machine.folders import replace_atomically
 from collage_engine.machine.loader.run_artifact import sha256
 from collage_engine.machine.worker import call_in_child
@@ -348,6 +347,7 @@ def _run(options: argparse.Namespace) -> int:
     result = run_artifact(options.artifact, benchmark=options.benchmark)
     if options.trace:
         from collage_engine.artifact.artifact_run import traced_artifact
+        from collage_engine.drawing.timeline import trace_of
 
         traced = traced_artifact(Path(options.artifact).absolute())
         _write(options.trace, json.dumps(trace_of(*traced, title_of)))

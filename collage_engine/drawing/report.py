@@ -13,8 +13,7 @@ from collage_engine.drawing.exports import placement_graphml
 from collage_engine.drawing.groups import equal_blocks, name_scopes, partitions_help
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.drawing.svg import placement_svg
-from collage_engine.drawing.timeline import readers_of_partitions, timeline, timeline_svg
-from collage_engine.drawing.trace import trace_of
+from collage_engine.drawing.timeline import readers_of_partitions, timeline, timeline_svg, trace_of
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.format import border_words
 from collage_engine.records.operators import NodeTitles
@@ -34,7 +33,6 @@ from collage_engine.wording.amounts import (
     spread_text,
     time_text,
 )
-from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.facts import (
     fact_lines,
     precision_text,
@@ -43,6 +41,7 @@ from collage_engine.wording.facts import (
 from collage_engine.wording.layers import (
     MOST_PARTS,
     by_layer,
+    compare_runs,
     folded,
     kernels_outside,
     left_to_win,

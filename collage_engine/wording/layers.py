@@ -1,6 +1,7 @@
 """Says where the time of a placement goes: by layer, in running order, and what could be won.
 
-It also counts the bytes of partitions and the rates that they achieve. Every figure of time was
+It also counts the bytes of partitions and the rates that they achieve, and compares two runs of one
+model: which nodes moved, and by how much their times differ. Every figure of time was
 measured (``Placement.layers``): a layer that computes several nodes has one time, which is never
 shared out among them.
 """
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from collage_engine.records.answers import Comparison, NodeChange
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.graph import GraphRecord, ValueIndex
 from collage_engine.records.operators import work_of_operators
@@ -27,7 +29,7 @@ from collage_engine.records.placement import (
     whole_models,
 )
 from collage_engine.wording.amounts import time_text, total
-from collage_engine.wording.figures import partition_us
+from collage_engine.wording.figures import difference, partition_us
 
 MOST_PARTS = 10
 """Parts that are listed as what costs most; chosen: what an hour of work can look at."""
@@ -353,3 +355,58 @@ def partition_figures(graph: GraphRecord, placement: Placement) -> list[Partitio
             )
         )
     return figures
+
+
+def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
+    """Compare ``b`` with ``a``, ONNX node by ONNX node.
+
+    A node's difference is known where it is a partition by itself in both runs: what a node takes
+    within a larger partition was not measured.
+    """
+    before, after = _by_node(a), _by_node(b)
+    owners = graph.node_of_operator
+    parts = placement_differences(a.placement, b.placement) if a.placement and b.placement else []
+    deltas = {
+        operator: gap.delta_us
+        for gap in parts
+        if len({owners[operator] for operator in gap.operators}) == 1
+        for operator in gap.operators
+    }
+    firsts = {owners[operator]: operator for operator in reversed(range(len(owners)))}
+    changes = []
+    for node in sorted(firsts.values()):
+        old, new = before.get(node), after.get(node)
+        old_name, new_name = (part.instance if part else None for part in (old, new))
+        regrouped = old is not None and new is not None and old.nodes != new.nodes
+        changes.append(
+            NodeChange(
+                node=node,
+                change="moved" if old_name != new_name else "regrouped" if regrouped else "same",
+                before=old_name,
+                after=new_name,
+                delta_us=deltas.get(node),
+            )
+        )
+    was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
+    gap = difference(b.placement, b, a.placement, a)
+    counts, other_counts = (Counter(part.toolchain for part in _parts(run)) for run in (a, b))
+    return Comparison(
+        a=a.id,
+        b=b.id,
+        measured_us=(was, now),
+        delta_us=gap.us - gap.other_us if gap is not None and gap.in_common else None,
+        against=gap.text if gap is not None else "",
+        nodes=tuple(changes),
+        partitions=((len(_parts(a)), len(_parts(b))),),
+        by_toolchain={
+            name: (counts[name], other_counts[name]) for name in sorted(counts | other_counts)
+        },
+    )
+
+
+def _parts(run: Run) -> tuple[Partition, ...]:
+    return run.placement.partitions if run.placement else ()
+
+
+def _by_node(run: Run) -> dict[int, Partition]:
+    return {node: part for part in _parts(run) for node in part.nodes}

@@ -15,8 +15,8 @@ from collage_engine.records import protocol
 from collage_engine.records.answers import Comparison
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import Baseline, Placement, Run
-from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.figures import Difference, best_baseline, difference, latency_us
+from collage_engine.wording.layers import compare_runs
 from collage_engine.wording.titles import baseline_title, register_toolchains
 from collage_gui.document.pin_set import PinSet
 from collage_gui.document.questions import CostTable

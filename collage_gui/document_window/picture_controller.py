@@ -7,7 +7,14 @@ from collections.abc import Iterable, Mapping
 from PySide6.QtCore import QObject, Signal
 from PySide6.QtGui import QFont, QGuiApplication
 
-from collage_engine.drawing.box_styles import Colouring, LegendEntry, Mode, style_boxes
+from collage_engine.drawing.box_styles import (
+    Colouring,
+    LegendEntry,
+    Mode,
+    OperatorRounding,
+    operator_roundings,
+    style_boxes,
+)
 from collage_engine.drawing.groups import (
     Group,
     display_graph,
@@ -15,7 +22,6 @@ from collage_engine.drawing.groups import (
     partitions_help,
 )
 from collage_engine.drawing.layout import lay_out
-from collage_engine.drawing.rounding import OperatorRounding, operator_roundings
 from collage_engine.drawing.scene import Scene, outlines, transitions
 from collage_gui.document.document import Document
 from collage_gui.document.pin_set import MARKS

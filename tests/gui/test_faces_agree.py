@@ -20,9 +20,9 @@ from collage_engine.records.placement import (
 from collage_engine.store.document import Document
 from collage_engine.wording import figures
 from collage_engine.wording.amounts import bytes_text, gain_text, signed_time, time_text
-from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.figures import winner_title
 from collage_engine.wording.latencies import latency_rows
+from collage_engine.wording.layers import compare_runs
 from collage_gui.document.runs import Reference
 from tests.support.recorded import recorded
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
+from collage_engine.drawing.box_styles import operator_roundings
 from collage_engine.drawing.operators import OperatorGraph
-from collage_engine.drawing.rounding import operator_roundings
 from collage_engine.records.placement import Placement
 from collage_engine.records.precision import Accuracy, RoundedProduct
 from tests.support.graphs import operator, record_of

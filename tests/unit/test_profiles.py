@@ -14,8 +14,8 @@ from collage_engine.run.profile import read_profile
 from collage_engine.store.profiles import diagnosis, run_of_profile
 from collage_engine.store.session_file import load_session
 from collage_engine.support.errors import UsageError
-from collage_engine.wording.changes import compare_runs
 from collage_engine.wording.figures import baseline_drift, why_not_found
+from collage_engine.wording.layers import compare_runs
 from tests.support.recorded import recorded
 
 SESSION = Path(__file__).parents[1] / "data" / "mnist.collage"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from collage_engine.drawing.trace import TRACE_BETWEEN, TRACE_RUN, trace_of
+from collage_engine.drawing.timeline import TRACE_BETWEEN, TRACE_RUN, trace_of
 from collage_engine.records.placement import LayerTime, Partition, Placement
 from collage_engine.support.typed import convert
 from collage_engine.toolchains.registry import title_of
