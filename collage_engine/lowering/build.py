@@ -6,7 +6,7 @@ import shutil
 from collections import ChainMap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -69,22 +69,6 @@ def may_spin(cover: Cover) -> bool:
     return len({name if about(name).own_threads else VIRTUAL_MACHINE for name in names}) <= 1
 
 
-def environment_of(cover: Cover, threads: int, spin: bool) -> dict[str, str]:
-    """Return the environment variables that a cover's virtual machine and toolchains read.
-
-    Args:
-        cover: The candidates of the cover.
-        threads: The threads of each runtime.
-        spin: Whether idle threads spin.
-    """
-    from collage_engine.toolchains.registry import about
-
-    variables = virtual_machine_environment(threads, spin)
-    for name in dict.fromkeys(part.instance.toolchain for part in cover):
-        variables.update(about(name).variables(threads, spin))
-    return variables
-
-
 def build_cover(
     model: ImportedModel,
     cover: Cover,
@@ -109,7 +93,7 @@ def build_cover(
     import tvm
 
     from collage_engine.kernels.scheduler import count_unscheduled
-    from collage_engine.lowering.executable import build_module
+    from collage_engine.lowering.executable import Executable
     from collage_engine.toolchains.capabilities import LowersToTir
     from collage_engine.toolchains.registry import get
     from collage_engine.toolchains.runtime.cuda import CUDART, cudart_library
@@ -151,13 +135,15 @@ def build_cover(
     unscheduled = count_unscheduled(assembled.module)
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
-            executable = build_module(assembled.module, architecture)
+            executable = Executable(assembled.module, architecture)
     except Exception as error:
         reason = short_reason(error)
         raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
     names = executable.names
     libraries: dict[str, RuntimeLibrary] = {}
+    environment = virtual_machine_environment(threads, spin)
     for name in dict.fromkeys(part.instance.toolchain for part in cover):
+        environment.update(get(name).about.variables(threads, spin))
         users = [f for f in functions if name == f.instance.toolchain]
         for library in get(name).libraries_for(users):
             libraries.setdefault(library.name, library)
@@ -173,7 +159,7 @@ def build_cover(
             for kernel in assembled.kernels
         ),
         libraries=tuple(libraries.values()),
-        environment=environment_of(cover, threads, spin),
+        environment=environment,
         threads=threads,
         spin=spin,
         part_weights=part_weights,
@@ -262,28 +248,32 @@ class BuildCover(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-class BuildJob:
-    """The child's state: the model it imported last, and what its partitions were lowered to."""
+@lru_cache(maxsize=1)
+def _lowered_parts(model: tuple[object, ...], folder: Path) -> LoweredParts:
+    """Return what partitions of the last model were lowered to.
 
-    def __init__(self) -> None:
-        self._model: ImportedModel | None = None
-        self._lowered: LoweredParts | None = None
-        self._folder: Path | None = None
-        """Where the weights of what was lowered lie."""
+    Args:
+        model: What tells the model.
+        folder: Where its weights lie.
+    """
+    from collage_engine.lowering.emit import LoweredParts
+
+    return LoweredParts(folder)
+
+
+class BuildJob:
+    """What the child does for a request."""
 
     def __call__(self, request: BuildCover) -> BuiltModule | None:
         """Import the model, then build and export the cover; what was built."""
-        from collage_engine.lowering.emit import LoweredParts
         from collage_engine.lowering.reference import opened_model
 
-        model = opened_model(
-            request.model.path, tuple(request.model.shapes.items()), request.model.sha256
-        )
+        about = request.model
+        file = about.path, tuple(about.shapes.items()), about.sha256
+        model = opened_model(*file)
         if not request.cover:
             return None
-        folder = Path(request.folder).parent / FOLDER
-        if self._lowered is None or model is not self._model or folder != self._folder:
-            self._model, self._folder = model, folder
-            self._lowered = LoweredParts(folder)
-        built = build_cover(model, request.cover, request.spin, self._lowered)
-        return write_module(built, Path(request.folder), link=True)
+        folder = Path(request.folder)
+        lowered = _lowered_parts(file, folder.parent / FOLDER)
+        built = build_cover(model, request.cover, request.spin, lowered)
+        return write_module(built, folder, link=True)

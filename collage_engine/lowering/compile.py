@@ -92,7 +92,7 @@ class Compiled:
         """Return what TVM compiles of the function, for its virtual machine."""
         from tvm.runtime import load_module
 
-        from collage_engine.lowering.executable import build_module
+        from collage_engine.lowering.executable import Executable
         from collage_engine.lowering.virtual_machine import use_threads
 
         instance = self.function.instance
@@ -105,7 +105,7 @@ class Compiled:
         assert isinstance(self.toolchain, LowersToTir)
         self.module = self.toolchain.lower(self.function)
         try:
-            return build_module(self.module, instance.architecture)
+            return Executable(self.module, instance.architecture)
         except Exception as error:
             raise ToolchainError(f"TVM cannot build it: {short_reason(error)}") from error
 
@@ -207,7 +207,7 @@ def compile_ahead(
     Returns:
         For each function a library for ``Compiled``; where it is left out there is no file.
     """
-    from collage_engine.lowering.executable import build_module
+    from collage_engine.lowering.executable import Executable
 
     libraries = [folder / f"{number}.so" for number in range(len(functions))]
 
@@ -215,7 +215,7 @@ def compile_ahead(
         function = functions[number]()
         toolchain = registry.get(function.instance.toolchain)
         assert isinstance(toolchain, LowersToTir)
-        executable = build_module(toolchain.lower(function), "")
+        executable = Executable(toolchain.lower(function), "")
         whole = folder / f"{number}.whole.so"
         executable.export_library(
             str(whole), fcompile=link_shared, libraries=[], fpack_imports=pack_imports

@@ -32,73 +32,52 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 from tvm.tirx.build import codegen_build, split_host_device_mods
 
-from collage_engine.lowering.link import link_shared
+from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine.processes import on_all_processors
 from collage_engine.toolchains.base import MODULES
 from collage_engine.toolchains.runtime.kept_files import NAME_DIGITS, digest_of, kept_or_made
 
 
-def build_module(module: Any, architecture: str) -> Executable:
-    """Build a Relax module into an executable of TVM's virtual machine.
-
-    Args:
-        module: The module.
-        architecture: The CUDA architecture; empty: this machine's processor.
-    """
-    return Executable(module, build_target(architecture), on_device=bool(architecture))
-
-
 class Executable(vm_build.VMExecutable):  # type: ignore[misc,unused-ignore]
-    """An executable that is linked from kept kernels.
+    """An executable of TVM's virtual machine that is linked from kept kernels.
 
     Attributes:
         names: What kernels are called in it, by their names in the module of which it was built.
     """
 
-    def __init__(self, module: Any, target: Any, on_device: bool) -> None:
-        """Lower the module, and compile those of its kernels that are not kept."""
+    def __init__(self, module: Any, architecture: str) -> None:
+        """Lower a Relax module, and compile those of its kernels that are not kept.
+
+        Args:
+            module: The module.
+            architecture: The CUDA architecture; empty: this machine's processor.
+        """
+        target = build_target(architecture)
         with target:
-            lowered = (_device_pipeline if on_device else relax.get_pipeline("default"))(module)
-        self._lowered, self.names = with_kernel_names(lowered, target)
-        self._target = target
+            lowered = (_device_pipeline if architecture else relax.get_pipeline("default"))(module)
+        lowered, self.names = with_kernel_names(lowered, target)
         functions = {
             str(variable.name_hint): function
-            for variable, function in self._lowered.functions_items()
+            for variable, function in lowered.functions_items()
             if isinstance(function, tirx.PrimFunc)
         }
-        self._objects: dict[str, bytes] = {}
-        if on_device:
-            library = _device_library(functions, target) if functions else None
-        else:
-            self._objects = compiled_kernels(functions, target)
-            libraries = [static_library(*kernel) for kernel in self._objects.items()]
-            for other in libraries[1:]:
-                libraries[0].import_module(other)
-            library = libraries[0] if libraries else None
-        super().__init__(self._linked_to(library))
-        self._running: Any = None
+        library = None
+        if functions and architecture:
+            library = _device_library(functions, target)
+        elif functions:
+            kernels = compiled_kernels(functions, target).items()
+            library, *others = [static_library(*kernel) for kernel in kernels]
+            for other in others:
+                library.import_module(other)
+        external = dict(lowered.attrs or {}).get(MODULES, [])
+        builder = relax.ExecBuilder()
+        vm_build._vmcodegen(builder, lowered)
+        super().__init__(vm_build._ffi_api.VMLink(builder, target, library, external, {}))
 
     def jit(self, **_: Any) -> Any:
         """Return it as a module that runs in this process."""
-        if not self._objects:
-            return self.mod
-        if self._running is None:
-            with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
-                objects = [Path(folder) / f"{name}.o" for name in self._objects]
-                for file, code in zip(objects, self._objects.values(), strict=True):
-                    file.write_bytes(code)
-                library = Path(folder) / "kernels.so"
-                link_shared(str(library), list(map(str, objects)), ())
-                self._running = self._linked_to(tvm.runtime.load_module(str(library)))
-        return self._running
-
-    def _linked_to(self, library: Any) -> Any:
-        """Return the bytecode and constants of ``main`` with a library of its kernels."""
-        external = dict(self._lowered.attrs or {}).get(MODULES, [])
-        builder = relax.ExecBuilder()
-        vm_build._vmcodegen(builder, self._lowered)
-        return vm_build._ffi_api.VMLink(builder, self._target, library, external, {})
+        return super().jit(fcompile=link_shared, libraries=[], fpack_imports=pack_imports)
 
 
 def _device_library(kernels: Mapping[str, Any], target: Any) -> Any:

@@ -82,24 +82,14 @@ class SharedWeights:
 
     def marked(self, module: Any) -> Any:
         """Return a lowered partition with marks in place of the large constants of its ``main``."""
-        from tvm import relax
+        from tvm.relax.expr_functor import PyExprMutator, mutator
 
-        from collage_engine.kernels.relax_values import with_variables
+        @mutator
+        class Marking(PyExprMutator):  # type: ignore[misc,unused-ignore]
+            visit_generic_const_ = staticmethod(self._mark)
 
-        main = module["main"]
-        blocks = [
-            type(block)(
-                [
-                    relax.VarBinding(binding.var, with_variables(binding.value, self._mark))
-                    for binding in block.bindings
-                ]
-            )
-            for block in main.body.blocks
-        ]
-        body = relax.SeqExpr(blocks, main.body.body)
-        variable = module.get_global_var("main")
         module = module.clone()
-        module[variable] = relax.Function(main.params, body, main.ret_ty, main.is_pure, main.attrs)
+        module["main"] = Marking().visit_expr(module["main"])
         return module
 
     def _mark(self, value: Any) -> Any:

@@ -216,7 +216,7 @@ class ChainBench:
         from tvm import relax
 
         from collage_engine.lowering.compile import timer_of
-        from collage_engine.lowering.executable import build_module
+        from collage_engine.lowering.executable import Executable
         from collage_engine.lowering.extract import function_of
         from collage_engine.lowering.rewrite import assemble
         from collage_engine.lowering.tensors import from_numpy
@@ -230,7 +230,7 @@ class ChainBench:
         module = assemble(model, functions).module
         use_threads(max(self.instances[name].threads for name in chain))
         first = self.instances[chain[0]]
-        executable = build_module(module, first.architecture)
+        executable = Executable(module, first.architecture)
         device = device_of(first.device)
         value = from_numpy(self.input, TensorType(SHAPE, "float32"), device)
         cuda = CudaRuntime() if first.architecture else None

@@ -14,7 +14,7 @@ import pytest
 
 from collage_engine.candidates import catalog
 from collage_engine.lowering.cubin import compile_cubin, with_own_integers
-from collage_engine.lowering.executable import build_module
+from collage_engine.lowering.executable import Executable
 from collage_engine.lowering.extract import function_of
 from collage_engine.machine.cuda import CudaDevice, CudaProbe, TargetChoice, cuda_probe
 from collage_engine.records.settings import RunSettings
@@ -93,7 +93,7 @@ def sources_of(nodes: str, count: int) -> list[str]:
     (instance,) = get("tvm").instances(Target.cuda("sm_80"), "float32")
     function = function_of(model, instance, tuple(range(count)), "candidate")
     lowered = get("tvm").lower(function)  # type: ignore[attr-defined]
-    (library,) = build_module(lowered, "sm_80").mod.imports
+    (library,) = Executable(lowered, "sm_80").mod.imports
     return [module.inspect_source("cuda") for module in library.imports]
 
 

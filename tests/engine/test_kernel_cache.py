@@ -19,7 +19,7 @@ from collage_engine.lowering import executable
 from collage_engine.lowering.build import build_cover
 from collage_engine.lowering.compile import Compiled, compile_ahead, has_kernels
 from collage_engine.lowering.emit import LoweredParts
-from collage_engine.lowering.executable import build_module, compiled_kernels, with_kernel_names
+from collage_engine.lowering.executable import Executable, compiled_kernels, with_kernel_names
 from collage_engine.lowering.extract import function_of
 from collage_engine.lowering.virtual_machine import build_target
 from collage_engine.machine import processes
@@ -87,7 +87,7 @@ def module_of(*functions: tirx.PrimFunc, name: str = "scale") -> tvm.IRModule:
 
 
 def run(module: tvm.IRModule) -> np.ndarray:
-    machine = relax.VirtualMachine(build_module(module, ""), tvm.cpu())
+    machine = relax.VirtualMachine(Executable(module, ""), tvm.cpu())
     result = machine["main"](tvm.runtime.tensor(np.arange(8, dtype="float32")))
     values: np.ndarray = result.numpy()
     return values

@@ -359,7 +359,7 @@ def test_what_cannot_be_built_is_an_error_of_the_toolchain(monkeypatch) -> None:
         raise ValueError("Traceback\n\n  unknown intrinsic tirx.sinh\n")
 
     net = imported(one_operator("Relu", (4, 5)))
-    monkeypatch.setattr(executable, "build_module", build)
+    monkeypatch.setattr(executable, "Executable", build)
     with pytest.raises(ToolchainError, match="TVM cannot build it: unknown intrinsic"):
         Compiled(whole(net, TVM))
 
