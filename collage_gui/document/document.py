@@ -252,9 +252,8 @@ class Execution(QObject):
                 # search at the start of a run nor undoing a pin takes away what was measured.
                 kept = (quiet or self._pins.restored) and self._measured_us(pins) is not None
                 if not kept and not self._runs.show_known(answer.placement, pins):
-                    expected = answer.placement.measured_us is None
                     title = "Search on stored costs"
-                    self._placement.show(Shown(answer.placement, title, None, expected, pins))
+                    self._placement.show(Shown(answer.placement, title, None, pins))
             elif answer.infeasible is not None:
                 sentence = infeasible_sentence(answer.infeasible, self.settings, bool(pins))
             self._pins.changed.emit()
@@ -435,7 +434,7 @@ class Document(QObject):
         """Whether the next list of runs brings the settings of an opened session."""
         self.undo = QUndoStack(self)
         self.requests = EngineRequests(client, self)
-        self.selection = Selection(self)
+        self.selection = Selection(self.operators, self)
         self.costs = CostTable(self.requests, self)
         self.placement = ShownPlacement(self)
         self.pins = PinSet(self.requests, self.undo, self.placement, self)
@@ -497,16 +496,15 @@ class Document(QObject):
             run = self.runs.find(reference.name)
             if run is None or run.placement is None:
                 return None
-            expected = run.placement.measured_us is None
             pins = tuple(verdict.pin for verdict in run.pins)
-            return Shown(run.placement, self.runs.title_of(run), run.id, expected, pins)
+            return Shown(run.placement, self.runs.title_of(run), run.id, pins)
         baseline, count = self.comparison.reference_baseline(), self.operators.count
         if baseline is None:
             return None
         placement = baseline_placement(baseline, self.costs.candidates, count)
         if placement is None:
             return None
-        return Shown(placement, baseline_title(baseline), None, False)
+        return Shown(placement, baseline_title(baseline))
 
     @property
     def compare_refusal(self) -> str:
@@ -538,7 +536,7 @@ class Document(QObject):
 
     def show_placement(self, placement: Placement, title: str) -> None:
         """Show a placement that no run has confirmed, e.g. the runner-up."""
-        self.placement.show(Shown(placement, title, None, True, self.pins.written))
+        self.placement.show(Shown(placement, title, None, self.pins.written))
 
     def mark_unsaved(self) -> None:
         """Note that there is something to save."""
@@ -726,7 +724,7 @@ class Document(QObject):
 
     # -- saving and closing ------------------------------------------------------------
 
-    def save(self, path: str, then: Callable[[], None] | None = None) -> None:
+    def save(self, path: str, then: Callable[[], None] = lambda: None) -> None:
         """Write everything of the document into a session file.
 
         Args:
@@ -739,8 +737,7 @@ class Document(QObject):
             self.unsaved = False
             self.undo.setClean()
             self.title_changed.emit()
-            if then is not None:
-                then()
+            then()
 
         self.runs.delete_hidden()
         self.requests.send(protocol.SessionSave(document=self.handle, path=path), saved)

@@ -107,7 +107,7 @@ class Runs(QObject):
         if shown is not None and shown.run == run.id:
             self.show(run.id, shown.pins)
 
-    def refresh(self, then: Callable[[], None] | None = None) -> None:
+    def refresh(self, then: Callable[[], None] = lambda: None) -> None:
         """Ask the engine for the runs.
 
         Args:
@@ -116,8 +116,7 @@ class Runs(QObject):
 
         def arrived(runs: tuple[Run, ...]) -> None:
             self._take(runs)
-            if then is not None:
-                then()
+            then()
 
         params = protocol.RunsList(document=self._requests.handle)
         self._requests.send(params, arrived, topic="runs")
@@ -138,16 +137,13 @@ class Runs(QObject):
         if run is None or placement is None:
             return
         self._costs.by_candidate.update(run.costs)
-        expected = placement.measured_us is None
         pins = tuple(verdict.pin for verdict in run.pins) if under is None else under
         title = self.title_of(run)
         if found:
             title = f"{title}, best of the search"
-            self._placement.show(Shown(placement, title, None, expected, pins, run.id))
+            self._placement.show(Shown(placement, title, None, pins, run.id))
             return
-        self._placement.show(
-            Shown(placement, title, run.id, expected, pins, provisional=run.provisional)
-        )
+        self._placement.show(Shown(placement, title, run.id, pins, provisional=run.provisional))
         if run.pins and under is None and pins == self._pins.written:
             self._pins.set_verdicts(run.pins, run.pins_us)
 
@@ -172,7 +168,7 @@ class Runs(QObject):
             same = next((b for b in run.baselines if b.measured_us and b.is_of(placement)), None)
             if same is not None and placement.measured_us is not None:
                 title = f"{baseline_title(same)} ({self.title_of(run)})"
-                self._placement.show(Shown(placement, title, None, False, under))
+                self._placement.show(Shown(placement, title, None, under))
                 return True
         return False
 

@@ -20,11 +20,11 @@ class Selection(QObject):
     """Other operators are selected, or another one of them is primary."""
     candidate_changed = Signal()
 
-    def __init__(self, parent: QObject | None = None) -> None:
+    def __init__(self, graph: OperatorGraph, parent: QObject) -> None:
         super().__init__(parent)
         self.operators: frozenset[int] = frozenset()
         """Operator numbers; those of an ONNX node are selected together."""
-        self._graph: OperatorGraph | None = None
+        self._graph = graph
         self.primary: int | None = None
         """The operator that explanations are about; one of ``operators``."""
         self.candidate: str | None = None
@@ -37,9 +37,7 @@ class Selection(QObject):
             operators: Operator numbers; none deselects everything.
             primary: The operator to explain; the lowest number by default.
         """
-        chosen = frozenset(operators)
-        if self._graph is not None:
-            chosen = self._graph.whole_nodes(chosen)
+        chosen = self._graph.whole_nodes(operators)
         if primary is None or primary not in chosen:
             primary = min(chosen) if chosen else None
         if chosen == self.operators and primary == self.primary:
@@ -69,14 +67,17 @@ class Shown:
     title: str
     run: str | None = None
     """Id of the run that exports it; None for any other placement."""
-    estimated: bool = True
-    """Whether its latency is an estimate that no run has confirmed."""
     pins: tuple[str, ...] = ()
     """The pins under which it was made, as written: with other pins it is out of date."""
     found_by: str | None = None
     """Id of the run whose search found it while the run exports another one."""
     provisional: bool = False
     """Whether a run that was under way had found it."""
+
+    @property
+    def estimated(self) -> bool:
+        """Tell whether its latency is an estimate that no run has confirmed."""
+        return self.placement.measured_us is None
 
     @cached_property
     def partitions(self) -> dict[int, Partition]:

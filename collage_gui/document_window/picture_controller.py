@@ -132,8 +132,6 @@ class PictureController(QObject):
         """Ids of the groups that are drawn as one box."""
         self.opened: frozenset[int] = frozenset()
         """Places of the nodes that are drawn as the operators that they were lowered to."""
-        self.partitions_collapsed = False
-        """Whether every partition of the shown placement is drawn as one box."""
         self._collapse_decided = False
         """Whether the user has decided what is collapsed; before, the size of the graph decides."""
         self._isolated: LegendEntry | None = None
@@ -217,17 +215,19 @@ class PictureController(QObject):
 
     # -- groups ------------------------------------------------------------------------
 
-    def _collapse(
-        self, groups: Iterable[str], *, partitions: bool = False, decided: bool = True
-    ) -> None:
+    @property
+    def partitions_collapsed(self) -> bool:
+        """Tell whether partitions of the shown placement are drawn as one box each."""
+        return any(group.startswith("partition:") for group in self.collapsed)
+
+    def _collapse(self, groups: Iterable[str], *, decided: bool = True) -> None:
         """Draw groups as one box each, and everything else open.
 
         Args:
             groups: Their ids.
-            partitions: Whether they are the partitions of the shown placement.
             decided: Whether the user wants it so.
         """
-        self.partitions_collapsed, self._collapse_decided = partitions, decided
+        self._collapse_decided = decided
         self.collapsed = frozenset(groups)
         self.lay_out()
         self.groups_changed.emit()
@@ -241,7 +241,7 @@ class PictureController(QObject):
         if self.partitions_collapsed:
             self._collapse(self._document.first_collapsed)
         else:
-            self._collapse(self._partition_ids(), partitions=True)
+            self._collapse(self._partition_ids())
 
     def show_operators(self) -> None:
         """Draw nodes, not partitions: two placements have different ones."""
@@ -417,9 +417,9 @@ class PictureController(QObject):
         if not self._collapse_decided and (helps or self.partitions_collapsed):
             # A run may show a mix first, and then one toolchain, which would be a single box.
             groups = self._partition_ids() if helps else self._document.first_collapsed
-            self._collapse(groups, partitions=helps, decided=False)
-        elif any(group.startswith("partition:") for group in self.collapsed):
-            self.collapsed = self._partition_ids() if self.partitions_collapsed else frozenset()
+            self._collapse(groups, decided=False)
+        elif self.partitions_collapsed:
+            self.collapsed = self._partition_ids()
             self.lay_out()
         self.recolour()
 

@@ -353,9 +353,7 @@ class Painting:
         painter.drawRect(strip.adjusted(6, 0, 0, 0))
         patterned = style.pattern != "solid" and self.near
         if patterned:
-            ink = QColor(style.text)
-            ink.setAlphaF(0.3)
-            painter.setBrush(QBrush(ink, BRUSHES[style.pattern]))
+            painter.setBrush(_pattern(style))
             painter.drawRect(strip.adjusted(2, 1, 0, -1))
         if style.tag:
             self._tag(style, strip, on_plain=patterned)
@@ -515,6 +513,13 @@ def small_picture(draw: Callable[[QPainter, QRectF], None]) -> QIcon:
     return QIcon(pixmap)
 
 
+def _pattern(look: Look) -> QBrush:
+    """Return a brush of the pattern that lies over a colour."""
+    ink = QColor(look.text)
+    ink.setAlphaF(0.3)
+    return QBrush(ink, BRUSHES[look.pattern])
+
+
 def chip(look: Look, edge: str) -> QIcon:
     """Return a colour with its pattern and letters as a small picture.
 
@@ -529,9 +534,7 @@ def chip(look: Look, edge: str) -> QIcon:
         painter.drawRoundedRect(area, 3, 3)
         painter.setPen(Qt.PenStyle.NoPen)
         if look.pattern != "solid":
-            ink = QColor(look.text)
-            ink.setAlphaF(0.3)
-            painter.setBrush(QBrush(ink, BRUSHES[look.pattern]))
+            painter.setBrush(_pattern(look))
             painter.drawRoundedRect(area, 3, 3)
             # Letters stand on plain colour, where a pattern would disturb them.
             painter.setBrush(QColor(look.colour))

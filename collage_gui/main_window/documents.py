@@ -142,14 +142,12 @@ class Documents(QObject):
         document.title_changed.connect(self._show_titles)
         document.execution.running_changed.connect(self._show_titles)
         for signal in (
-            document.execution.running_changed,
             document.shapes.changed,
             document.runs.changed,
             document.costs.candidates_changed,
             document.pins.changed,
             document.placement.changed,
             document.selection.changed,
-            document.graph_changed,
             document.comparison.reference_changed,
             page.picture.mode_changed,
             page.picture.groups_changed,
@@ -187,11 +185,12 @@ class Documents(QObject):
 
     # -- files that change -------------------------------------------------------------
 
-    def reload(self) -> None:
-        """Import the current document's file again; pins and settings stay."""
-        page = self.current
+    def reload(self, page: DocumentWindow | None = None) -> None:
+        """Import a document's file again, by default the current one's; pins and settings stay."""
+        page = page or self.current
         if page is None or not page.document.path:
             return
+        self.tabs.setCurrentWidget(page)
         self._messages.clear("changed")
         document = page.document
         if document.running:
@@ -213,24 +212,11 @@ class Documents(QObject):
                     f"{os.path.basename(path)} has changed on disk.",
                     "warning",
                     "Reload (F5)",
-                    partial(self._reload_page, page),
+                    partial(self.reload, page),
                     topic="changed",
                 )
         if os.path.exists(path):
             self._watcher.addPath(path)
-
-    def _save_to(self, page: DocumentWindow, path: str, then: Callable[[], None]) -> None:
-        """Save a page, and say that it is saved."""
-
-        def saved() -> None:
-            self._saved(page)
-            then()
-
-        page.document.save(path, saved)
-
-    def _reload_page(self, page: DocumentWindow) -> None:
-        self.tabs.setCurrentWidget(page)
-        self.reload()
 
     # -- saving ------------------------------------------------------------------------
 
@@ -246,7 +232,7 @@ class Documents(QObject):
         saved_path = "" if elsewhere else page.document.session_path
         path = saved_path or self._ask_session_path(page)
         if path:
-            self._save_to(page, path, lambda: None)
+            page.document.save(path, partial(self._saved, page))
 
     def _ask_session_path(self, page: DocumentWindow) -> str:
         """Ask for the session file of a page; empty when the user cancels."""
@@ -257,14 +243,13 @@ class Documents(QObject):
         return path + ".collage" if path and not path.endswith(".collage") else path
 
     def _saved(self, page: DocumentWindow) -> None:
-        path = page.document.session_path
-        connection = self._client.connection
-        if connection.is_remote:
-            page.messages.show_message(f"Saved on {connection.target}: {path}", "info")
-            return
-        self._preferences.remember(path)
-        self._copies.discard(page.document)
-        page.messages.show_message(f"Saved: {path}", "info")
+        path, where = page.document.session_path, ""
+        if self._client.connection.is_remote:
+            where = f" on {self._client.connection.target}"
+        else:
+            self._preferences.remember(path)
+            self._copies.discard(page.document)
+        page.messages.show_message(f"Saved{where}: {path}", "info")
 
     # -- closing -----------------------------------------------------------------------
 
@@ -339,6 +324,7 @@ class Documents(QObject):
         left = set(pages)
 
         def saved(page: DocumentWindow) -> None:
+            self._saved(page)
             left.discard(page)
             if not left:
                 then()
@@ -346,7 +332,7 @@ class Documents(QObject):
         # The runs end only now: who dismisses the question for a path keeps them, too.
         for page, path in paths.items():
             page.runs.cancel()
-            self._save_to(page, path, partial(saved, page))
+            page.document.save(path, partial(saved, page))
 
     # -- titles ------------------------------------------------------------------------
 

@@ -202,17 +202,11 @@ class CandidatesPanel(QWidget):
 
     def refresh(self) -> None:
         """Take the candidates of the selection; without one, all of them."""
-        document = self.document
-        if document.selection.operators:
-            rows = list(document.questions.candidates)
-            if not rows:
-                rows = [
-                    c
-                    for c in document.costs.candidates.values()
-                    if not document.selection.operators.isdisjoint(c.nodes)
-                ]
-        else:
-            rows = list(document.costs.candidates.values())
+        document, chosen = self.document, self.document.selection.operators
+        rows = list(document.questions.candidates) if chosen else []
+        if not rows:
+            every = document.costs.candidates.values()
+            rows = [c for c in every if not chosen or not chosen.isdisjoint(c.nodes)]
         keep = document.selection.candidate
         if [r.id for r in rows] != [r.id for r in self.model.rows]:
             with QSignalBlocker(self.table.selectionModel()):
@@ -233,13 +227,9 @@ class CandidatesPanel(QWidget):
         self.count.setText(
             f"{shown:,} of {counted(total, 'candidate')} · {measured:,} measured" if total else ""
         )
-        if not document.costs.candidates:
-            self.hint.setText(NOTHING_MEASURED)
-        elif not document.selection.operators:
-            self.hint.setText("Select a node or a partition to see only its candidates.")
-        else:
-            self.hint.setText("")
-        self.hint.setVisible(bool(self.hint.text()))
+        hint = "Select a node or a partition to see only its candidates."
+        self.hint.setText(hint if document.costs.candidates else NOTHING_MEASURED)
+        self.hint.setVisible(not (document.costs.candidates and document.selection.operators))
         self.measure.setText(measure_text(document, short=True) or MEASURE_NOW)
         self.measure.setToolTip(measure_text(document))
 

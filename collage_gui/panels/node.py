@@ -194,7 +194,7 @@ class WhyPanel(QWidget):
                 *self._partition(graph, primary),
                 *self._explanation(primary),
             ]
-        self.text.setHtml(self._style_sheet() + _unbroken("".join(body)))
+        self.text.setHtml(self._style_sheet() + UNITS.sub("&nbsp;", "".join(body)))
 
     def _style_sheet(self) -> str:
         c = self.theme.colours
@@ -299,11 +299,6 @@ def _strong(text: str) -> str:
 def _refusal(refusal: NoCandidate) -> str:
     """Say why a toolchain has no candidate here."""
     return f"{toolchain_title(refusal.toolchain)} has no candidate: {refusal.reason}."
-
-
-def _unbroken(html: str) -> str:
-    """Return a text whose lines do not break between a number and its unit."""
-    return UNITS.sub("&nbsp;", html)
 
 
 TEXTS = {"relax": "Relax", "tir": "TensorIR"}

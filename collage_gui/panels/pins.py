@@ -61,7 +61,6 @@ class PinsPanel(QWidget):
         parts = (self.summary, self.empty, (self.table, 1), buttons)
         lay_out(QVBoxLayout(self), *parts, edge=1)
         document.pins.changed.connect(self.refresh)
-        document.graph_changed.connect(self.refresh)
         document.placement.changed.connect(self.refresh)
         self.refresh()
 

@@ -223,14 +223,13 @@ class RunsPanel(QWidget):
         self.tabs.addTab(self.changes, "Changes")
         self.tabs.addTab(self.all_runs, "All runs")
         self.tabs.addTab(self.shapes, "Shapes")
-        document.shapes.changed.connect(self._offer_shapes)
         lay_out(QVBoxLayout(self), self.tabs, edge=0)
         for signal in (
             document.runs.changed,
             document.placement.changed,
             document.comparison.reference_changed,
             document.pins.changed,
-            document.execution.running_changed,
+            document.shapes.changed,
         ):
             signal.connect(self.refresh)
         self.refresh()
@@ -376,7 +375,9 @@ class ChangesPage(QWidget):
         self.note = text_label(look="quiet")
         self.model = RowsModel(
             [
-                Column("Node", lambda r: self._node_name(r.node), width=76, stretches=True),
+                Column(
+                    "Node", lambda r: document.operators.names[r.node], width=76, stretches=True
+                ),
                 Column("Change", lambda r: r.change, width=80),
                 toolchain_column("Before", lambda r: r.before),
                 toolchain_column("After", lambda r: r.after),
@@ -418,10 +419,6 @@ class ChangesPage(QWidget):
             "Choose a run in “Against” in the toolbar, to see which nodes moved between toolchains."
         )
 
-    def _node_name(self, node: int) -> str:
-        graph = self.document.operators
-        return graph.names[node] if node < graph.count else DASH
-
 
 ABOUT_GAIN = (
     "How much longer the placement takes than the fastest toolchain that runs the whole model "
@@ -454,7 +451,6 @@ class ShapesPage(QWidget):
         self.shared = text_label(look="quiet", name="shapesShared")
         top = lay_out(QHBoxLayout(), (self.hint, 1), self.choose)
         lay_out(QVBoxLayout(self), top, (self.table, 1), self.shared, edge=1)
-        document.shapes.changed.connect(self.refresh)
 
     def refresh(self) -> None:
         """Show the shapes as they are now, with the one that is shown in the graph chosen."""

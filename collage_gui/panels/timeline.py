@@ -30,6 +30,7 @@ from collage_gui.widgets import (
     tool_button,
 )
 
+NOTHING = Timeline(rows=(), bars=(), transitions=(), end_us=0.0)
 EMPTY = "No placement has been timed yet: a run shows here what each layer takes."
 NOT_PROFILED = "The layers of this placement were not timed: its partitions are shown."
 NEAREST = 2e-3
@@ -49,7 +50,7 @@ class TimelinePanel(QWidget):
         super().__init__()
         self.document, self.theme = document, theme
         self.setObjectName("timelinePanel")
-        self.shown: Timeline | None = None
+        self.shown = NOTHING
         self.plot: Any = None
         """The ``PlotWidget``, from the first time on that it can be seen."""
         self.bars: Any = None
@@ -102,7 +103,7 @@ class TimelinePanel(QWidget):
             return
         document, now = self.document, self.document.placement.shown
         placement = now.placement if now is not None else None
-        self.shown, parts = None, []
+        self.shown, parts = NOTHING, []
         compared = document.compared
         self.compare.setVisible(compared is not None and bool(compared.placement.layers))
         if placement is not None:
@@ -140,7 +141,7 @@ class TimelinePanel(QWidget):
 
     def fit(self) -> None:
         """Show the whole run."""
-        if self.plot is not None and self.shown is not None:
+        if self.plot is not None:
             self.plot.setXRange(0, self.shown.end_us, padding=0.01)
 
     def mark(self, operators: Iterable[int]) -> None:
@@ -158,13 +159,13 @@ class TimelinePanel(QWidget):
 
     def _bar_of(self, operator: int) -> TimeBar | None:
         """Return the shortest bar that holds an operator."""
-        held = [bar for bar in self.shown.bars if operator in bar.operators] if self.shown else []
+        held = [bar for bar in self.shown.bars if operator in bar.operators]
         return min(held, key=lambda bar: bar.us, default=None)
 
     # -- drawing -----------------------------------------------------------------------
 
     def _draw(self) -> None:
-        if self.plot is None and self.shown is None:
+        if self.plot is None and not self.shown.rows:
             return
         if self.plot is None:
             self.plot = self._new_plot()
@@ -173,8 +174,8 @@ class TimelinePanel(QWidget):
             layout.addWidget(self.plot)
         colours, shown = self.theme.colours, self.shown
         self.plot.setBackground(colours.canvas)
-        self.plot.setVisible(shown is not None)
-        if shown is None:
+        self.plot.setVisible(bool(shown.rows))
+        if not shown.rows:
             return
         before_us = self.bars.shown.end_us
         for axis in map(self.plot.getAxis, ("left", "bottom")):
@@ -210,8 +211,6 @@ class TimelinePanel(QWidget):
         return plot
 
     def _at(self, position: QPointF) -> TimeBar | None:
-        if self.shown is None:
-            return None
         box = self.plot.getViewBox()
         at, pixel = box.mapSceneToView(position), box.viewPixelSize()[0]
         found: TimeBar | None = self.bars.at(at.x(), at.y(), 2 * pixel)
@@ -219,7 +218,7 @@ class TimelinePanel(QWidget):
 
     def _hovered(self, position: QPointF) -> None:
         bar = self._at(position)
-        text = plain_tip(bar.tip(self.shown.end_us)) if bar is not None and self.shown else ""
+        text = plain_tip(bar.tip(self.shown.end_us)) if bar is not None else ""
         QToolTip.showText(self.plot.mapToGlobal(self.plot.mapFromScene(position)), text, self.plot)
 
     def _clicked(self, event: Any) -> None:
@@ -230,7 +229,7 @@ class TimelinePanel(QWidget):
     # -- selection ---------------------------------------------------------------------
 
     def _label(self, row: Winnable) -> str:
-        for bar in self.shown.bars if self.shown is not None else ():
+        for bar in self.shown.bars:
             if bar.blocks > 1 and row.layer.nodes[0] in bar.operators:
                 return bar.title
         return self.document.operators.label_with_name(row.layer.nodes)
