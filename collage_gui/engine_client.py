@@ -23,7 +23,6 @@ from PySide6.QtCore import QObject, QProcess, QProcessEnvironment, QTimer, Signa
 import collage_engine
 from collage_engine.records import protocol
 from collage_engine.records.protocol import Answer, answer_type
-from collage_engine.records.versions import SERVICE_PROTOCOL
 from collage_engine.support.files import LARGEST_TEXT
 from collage_engine.support.time_limits import ANSWER_S
 from collage_engine.support.typed import decode
@@ -178,7 +177,7 @@ class EngineClient(QObject):
         process.start(command[0], command[1:])
         if self._process is None:
             return
-        self.request(protocol.Hello(client="collage-explorer"), self._greeted, self._end)
+        self.request(protocol.Hello(), self._greeted, self._end)
         self._watch.start()
 
     def shutdown(self, wait_ms: int = 1500) -> None:
@@ -293,12 +292,6 @@ class EngineClient(QObject):
     # -- trouble -----------------------------------------------------------------------
 
     def _greeted(self, answer: protocol.HelloAnswer) -> None:
-        if answer.version != SERVICE_PROTOCOL:
-            self._end(
-                f"the engine speaks protocol version {answer.version}, this window "
-                f"{SERVICE_PROTOCOL}: install the same version on both sides"
-            )
-            return
         self.hello = answer
         self.state = "ready"
         self.ready.emit(answer)
@@ -318,7 +311,7 @@ class EngineClient(QObject):
         elif self._pending:
             oldest = min(w.sent for w in self._pending.values())
             if now - max(oldest, self._heard) > SILENCE_S:
-                self.request(protocol.Hello(client="ping"), lambda _: None, lambda _: None)
+                self.request(protocol.Hello(), lambda _: None, lambda _: None)
 
     def _failed(self, error: QProcess.ProcessError) -> None:
         if error == QProcess.ProcessError.FailedToStart:

@@ -18,9 +18,6 @@ from collage_engine.support.errors import CollageError
 
 _LOG = logging.getLogger(__name__)
 
-TRACE = "COLLAGE_TRACE"
-"""Environment variable: set, a defect shows its stack trace."""
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point of the console script; returns the exit status."""
@@ -53,10 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail(f"{where}{error.strerror or error}")
     except Exception as error:
         _LOG.exception("a defect ended the command")
-        if os.environ.get(TRACE):
-            raise
         kind = type(error).__name__
-        return _fail(f"a defect of Collage Explorer: {kind}: {error} ({TRACE}=1 shows where)")
+        return _fail(f"a defect of Collage Explorer: {kind}: {error} (-v shows where)")
 
 
 def _fail(text: str, status: int = 1) -> int:

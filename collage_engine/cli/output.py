@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.cli.screen import MOST_ROWS, complain, say, show
+from collage_engine.machine.worker import RemoteError
 from collage_engine.records.answers import Comparison, ExplainAnswer
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.event import SHOWN
@@ -57,10 +57,10 @@ def report_error(error: CollageError, options: argparse.Namespace) -> int:
     if isinstance(error, Cancelled):
         error = Cancelled("cancelled; what was measured is kept")
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if isinstance(error, RemoteError):  # a defect, whose notes say where it is
+        _LOG.exception("a defect in a child process")
     _LOG.error("%s: %s", type(error).__name__, error, extra=SHOWN)
     complain(f"collage: {truncated('; '.join(lines))}")
-    if os.environ.get("COLLAGE_TRACE") and getattr(error, "traceback", ""):
-        print(error.traceback, file=sys.stderr)  # type: ignore[attr-defined]
     return error.exit_status
 
 

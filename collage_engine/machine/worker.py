@@ -102,7 +102,7 @@ class RemoteError(WorkerError):
 
     def __init__(self, kind: str, message: str, traceback: str = "") -> None:
         super().__init__(f"{kind}: {message}" if message else kind)
-        self.traceback = traceback
+        self.add_note(traceback)
 
 
 class Worker:

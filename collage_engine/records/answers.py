@@ -11,7 +11,6 @@ from typing import Any, Literal
 import msgspec
 
 from collage_engine.records.candidate import CandidateRecord, Refusal
-from collage_engine.records.graph import GraphRecord, ModelRecord
 from collage_engine.records.pin import LimitVerdict, PinVerdict
 from collage_engine.records.placement import Placement, Run
 from collage_engine.records.toolchain import ToolchainState
@@ -157,14 +156,6 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[tuple[int, int], ...] = ()
     """Number of partitions per toolchain is in ``by_toolchain``; here: (a, b) totals."""
     by_toolchain: dict[str, tuple[int, int]] = {}
-
-
-@dataclass(frozen=True)
-class Opened:
-    """A model that was imported."""
-
-    model: ModelRecord
-    graph: GraphRecord
 
 
 @dataclass(frozen=True)

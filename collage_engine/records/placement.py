@@ -309,15 +309,15 @@ class Run(msgspec.Struct, kw_only=True):
     target: str
     threads: Count
     toolchains: list[ToolchainState]
-    candidates: CandidateCounts
+    candidates: CandidateCounts = CandidateCounts()
     placement: Placement | None
     baselines: list[Baseline]
     winner: str
     """``collage``, or the name of the baseline that is exported instead."""
-    pins: list[PinVerdict]
-    max_abs_error: float | None
-    max_rel_error: float | None
-    seconds: dict[str, Figure]
+    pins: list[PinVerdict] = []
+    max_abs_error: float | None = None
+    max_rel_error: float | None = None
+    seconds: dict[str, Figure] = {}
     artifact: str | None = None
     started_at: str = ""
     note: str = ""
@@ -468,15 +468,6 @@ def baseline_placement(
         spread_us=baseline.spread_us,
         layers=baseline.layers,
     )
-
-
-def whole_models(
-    run: Run, candidates: Mapping[str, CandidateRecord], operators: int
-) -> list[Placement]:
-    """Return what a run timed of each toolchain alone on the whole model; see above."""
-    alone = (base for base in run.baselines if base.kind == "whole-model")
-    found = (baseline_placement(base, candidates, operators) for base in alone)
-    return [placement for placement in found if placement is not None]
 
 
 def partition_of(index: int, candidate: Candidate, cost: Cost) -> Partition:

@@ -20,7 +20,6 @@ import msgspec
 from collage_engine.records.answers import (
     ExplainAnswer,
     InsideAnswer,
-    Opened,
     Price,
     RunUpdate,
     SearchAnswer,
@@ -39,6 +38,8 @@ from collage_engine.support.time_limits import JOB_S, WORK_S
 Answer = TypeVar("Answer")
 Outcome = TypeVar("Outcome")
 Asked = TypeVar("Asked", bound="ChildRequest[Any, Any]", covariant=True)
+Imported = tuple[ModelRecord, GraphRecord]
+"""What the process of the run answers of a model that it opens."""
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of a model's inputs that the user chose, by name."""
 
@@ -49,7 +50,6 @@ Shapes = dict[str, tuple[int, ...]]
 class HelloAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """Answer of ``hello``: which engine, on which machine."""
 
-    version: int
     engine: str
     """Version of collage_engine."""
     device: Device
@@ -150,7 +150,6 @@ class Hello(Request[HelloAnswer], frozen=True, kw_only=True, omit_defaults=False
     """``hello``: the first request; an engine of another version answers with an error."""
 
     version: int = SERVICE_PROTOCOL
-    client: str = ""
 
 
 class ModelFileRequest(FileRequest[Answer, Outcome], frozen=True, kw_only=True):
@@ -163,7 +162,7 @@ class ModelFileRequest(FileRequest[Answer, Outcome], frozen=True, kw_only=True):
     """File name to show when opened by value."""
 
 
-class ModelOpen(ModelFileRequest[ModelAnswer, Opened], frozen=True, kw_only=True):
+class ModelOpen(ModelFileRequest[ModelAnswer, Imported], frozen=True, kw_only=True):
     """``model.open``: import a model."""
 
     shapes: dict[str, tuple[int, ...]] = {}

@@ -16,7 +16,7 @@ from typing import Any
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
+from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.placement import Profile
 from collage_engine.records.protocol import Job, Shapes
 from collage_engine.records.shapes import OpenSizes, ShapeChoice
@@ -108,12 +108,12 @@ def _of(job: Job[Any]) -> OpenModel:
     return _opened(job.path, job.shapes)
 
 
-def _open(job: Job[p.ModelOpen], control: RunControl) -> Opened:
+def _open(job: Job[p.ModelOpen], control: RunControl) -> p.Imported:
     request, shapes = job.request, job.shapes
     if request.inputs_npz is not None or () in request.shapes.values():
         (shapes,) = _sizes(job.path, (ShapeChoice(shapes=shapes),), request.inputs_npz)
     model = _opened(job.path, shapes).model
-    return Opened(model=model.record, graph=model.graph.record)
+    return model.record, model.graph.record
 
 
 def _sizes(

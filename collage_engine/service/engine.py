@@ -25,7 +25,7 @@ from collage_engine.machine.device import physical_cores
 from collage_engine.machine.folders import Scratch
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
+from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.event import Done, Event, Log, Measured, Probing, Provisional
 from collage_engine.records.pin import Pin
 from collage_engine.records.placement import Profile, Run
@@ -133,9 +133,7 @@ class Engine:
                 f"the client speaks protocol version {request.version}, this engine "
                 f"({__version__}) speaks {SERVICE_PROTOCOL}: install the same version on both sides"
             )
-        return p.HelloAnswer(
-            version=SERVICE_PROTOCOL, engine=__version__, device=device(), host=platform.node()
-        )
+        return p.HelloAnswer(engine=__version__, device=device(), host=platform.node())
 
     def toolchains_list(self, request: p.ToolchainsList) -> tuple[ToolchainState, ...]:
         """Probe every toolchain.
@@ -175,10 +173,9 @@ class Engine:
         return path
 
     def _imported(self, path: Path, request: p.ModelOpen) -> Document:
-        opened: Opened = self._side_job(
-            Job(request=request, path=str(path.resolve()), shapes=request.shapes)
-        )
-        return Document(model=opened.model, graph=opened.graph)
+        job = Job(request=request, path=str(path.resolve()), shapes=request.shapes)
+        model, graph = self._side_job(job)
+        return Document(model=model, graph=graph)
 
     def model_dimensions(self, request: p.ModelDimensions) -> OpenSizes:
         """Say which sizes of its inputs a model leaves open; nothing is imported."""

@@ -39,6 +39,14 @@ METHODS = {kind.method: kind for kind in KINDS}
 ``data: {kind, exit_status}``; −32601 unknown method; −32602 bad params, naming the field."""
 
 
+class _Message(msgspec.Struct):
+    """A line of JSON-RPC; without an id it is not answered."""
+
+    method: str
+    id: int | str | None = None
+    params: dict[str, Any] | None = None
+
+
 class Server:
     """Serves one client with one engine."""
 
@@ -48,7 +56,7 @@ class Server:
         self._lock = threading.Lock()
         self.engine = Engine(self._notify)
         self._threads = ThreadPoolExecutor(max_workers=32, thread_name_prefix="request")
-        self._tickets: dict[int | str, Ticket] = {}
+        self._tickets: dict[int | str | None, Ticket] = {}
         """Of the requests that wait or are worked on, by their JSON-RPC ids."""
 
     def serve(self) -> None:
@@ -63,21 +71,20 @@ class Server:
 
     def _receive(self, line: bytes) -> None:
         try:
-            message = decode(line)
+            message = decode(line, _Message)
+        except msgspec.ValidationError as error:
+            self._fail(None, -32600, UsageError(f"not a JSON-RPC request: {error}"))
+            return
         except msgspec.MsgspecError as error:
             self._fail(None, -32700, UsageError(f"not a JSON document: {error}"))
             return
-        if not isinstance(message, dict) or not isinstance(message.get("method"), str):
-            identity = message.get("id") if isinstance(message, dict) else None
-            self._fail(identity, -32600, UsageError("not a JSON-RPC request: no method"))
-            return
-        method, identity = message["method"], message.get("id")
+        method, identity = message.method, message.id
         if method not in METHODS:
             text = f"there is no method {method!r}; known are {', '.join(METHODS)}"
             self._fail(identity, -32601, UsageError(text))
             return
         try:
-            request = convert(message.get("params") or {}, METHODS[method], json=True)
+            request = convert(message.params or {}, METHODS[method], json=True)
         except msgspec.ValidationError as error:
             self._fail(identity, -32602, UsageError(f"{method}: {error}"))
             return
@@ -91,15 +98,12 @@ class Server:
             # A search or a run that a client asks for after new pins must find them, and no others.
             self._answer(identity, request)
         else:
-            if isinstance(identity, (int, str)):
-                self._tickets[identity] = Ticket()
+            self._tickets[identity] = Ticket()
             self._threads.submit(self._answer, identity, request)
 
-    def _answer(self, identity: Any, request: Request[Any]) -> None:
-        named = isinstance(identity, (int, str))
+    def _answer(self, identity: int | str | None, request: Request[Any]) -> None:
         try:
-            ticket = self._tickets.get(identity) if named else None
-            result = self.engine.request(request, ticket)
+            result = self.engine.request(request, self._tickets.get(identity))
             if identity is not None:
                 self._write({"jsonrpc": "2.0", "id": identity, "result": result})
         except CollageError as error:
@@ -110,10 +114,9 @@ class Server:
             text = f"the engine failed in {request.method}: {error!r}"
             self._fail(identity, -32603, CollageError(text))
         finally:
-            if named:
-                self._tickets.pop(identity, None)
+            self._tickets.pop(identity, None)
 
-    def _fail(self, identity: Any, code: int, error: CollageError) -> None:
+    def _fail(self, identity: int | str | None, code: int, error: CollageError) -> None:
         data = {
             "kind": type(error).__name__,
             "exit_status": error.exit_status,

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from collage_engine.records.graph import GraphRecord
 from collage_engine.records.placement import (
     Baseline,
-    CandidateCounts,
     DiagnosedNode,
     Diagnosis,
     Layer,
@@ -149,16 +148,11 @@ def run_of_profile(
         warnings=list(profile.warnings),
         threads=threads,
         toolchains=[about],
-        candidates=CandidateCounts(),
         placement=placement,
         baselines=[
             Baseline(name=profile.toolchain, kind="whole-model", measured_us=profile.us or None)
         ],
         winner=profile.toolchain,
-        pins=[],
-        max_abs_error=None,
-        max_rel_error=None,
-        seconds={},
         started_at=datetime.now(UTC).isoformat(timespec="seconds"),
         of_profile=True,
         note=f"what {title} says of its own layers",

@@ -26,7 +26,7 @@ from collage_engine.records.placement import (
     Placement,
     Residual,
     Run,
-    whole_models,
+    baseline_placement,
 )
 from collage_engine.wording.amounts import time_text, total
 from collage_engine.wording.figures import difference, partition_us
@@ -280,8 +280,11 @@ def left_to_win(
             taken[candidate.instance.id] = min(
                 candidate.cost.us, taken.get(candidate.instance.id, math.inf)
             )
-    for other in whole_models(run, candidates, operators) if run is not None else ():
-        for found in placement_differences(layered, by_layer(other)) if other.layers else ():
+    alone = [base for base in run.baselines if base.kind == "whole-model"] if run else []
+    for other in (baseline_placement(base, candidates, operators) for base in alone):
+        if other is None or not other.layers:
+            continue
+        for found in placement_differences(layered, by_layer(other)):
             if found.operators in known:  # it was timed in the model, as the placement was
                 known[found.operators][other.partitions[0].instance] = found.other_us
     parts = []

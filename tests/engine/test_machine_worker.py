@@ -124,7 +124,7 @@ def test_exit_names_the_status(worker):
 def test_exceptions_are_carried(worker):
     with pytest.raises(RemoteError, match=r"^ValueError: wrong shape$") as caught:
         worker.call({"do": "raise", "text": "wrong shape"})
-    assert "worker_targets.py" in caught.value.traceback
+    assert "worker_targets.py" in caught.value.__notes__[0]
     with pytest.raises(ToolchainError, match=r"^no such op$"):
         worker.call({"do": "raise-ours", "text": "no such op"})
     with pytest.raises(ToolchainError, match=r"^no compiler$"):

@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from collage_engine.planning.document_search import search_document
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import InsideAnswer, Opened, RunUpdate
+from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.candidate import CandidateRecord, Cost, Refusal
 from collage_engine.records.event import (
     Log,
@@ -124,7 +124,7 @@ class RecordedChild:
 
     # -- models --------------------------------------------------------------------------
 
-    def ModelOpen(self, job: Job[p.ModelOpen], *_: Any) -> Opened:
+    def ModelOpen(self, job: Job[p.ModelOpen], *_: Any) -> p.Imported:
         path = Path(job.path)
         if not path.exists():
             raise ModelError(f"{path.name}: no such file")
@@ -141,7 +141,7 @@ class RecordedChild:
             shapes=job.shapes,
             nodes=len(graph.nodes),
         )
-        return Opened(model=model, graph=graph)
+        return model, graph
 
     def ModelDimensions(self, job: Job[p.ModelDimensions], *_: Any) -> OpenSizes:
         name = Path(job.path).name
@@ -337,18 +337,17 @@ class PlayedEngine(engine.Engine):
         method, _, seconds = OPTIONS.late.partition(":")
         if request.method == method:
             time.sleep(float(seconds))
+        if isinstance(request, p.Hello) and OPTIONS.speaks:
+            request = msgspec.structs.replace(request, version=OPTIONS.speaks)
         if isinstance(request, p.ToolchainsList):
             states = (*recorded("small").toolchains, MISSING)
             for number in range(1, len(states) + 1):
                 self.tell("", Probing(number=number, total=len(states)))
             return states  # type: ignore[return-value]
         answer = super().request(request, ticket)
-        if isinstance(answer, p.HelloAnswer):
-            if OPTIONS.noise:
-                print("a library wrote this", flush=True)
-                os.write(1, b"this is no JSON\n")
-            if OPTIONS.speaks:
-                answer = msgspec.structs.replace(answer, version=OPTIONS.speaks)
+        if isinstance(answer, p.HelloAnswer) and OPTIONS.noise:
+            print("a library wrote this", flush=True)
+            os.write(1, b"this is no JSON\n")
         return answer
 
 

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import Opened, RunUpdate
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.graph import ModelRecord
 from collage_engine.records.placement import Baseline, Placement, Run
 from collage_engine.records.settings import RunSettings
@@ -34,7 +34,7 @@ class FakeClient:
         self.jobs.append(job.request.method)
         model = ModelRecord(path="m.onnx", sha256="", nodes=0, weights_bytes=0, onnx_nodes=0)
         graph = record_of()
-        return Opened(model=model, graph=graph)
+        return model, graph
 
     def cancel(self, ticket: Ticket | None = None) -> bool:
         self.cancelled.append(ticket)

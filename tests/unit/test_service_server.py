@@ -46,7 +46,6 @@ class FakeEngine:
             if params.version != SERVICE_PROTOCOL:
                 raise UsageError("another version")
             return p.HelloAnswer(
-                version=SERVICE_PROTOCOL,
                 engine="0",
                 host="h",
                 device=Device(name="cpu", description="d"),
@@ -147,8 +146,8 @@ def test_wrong_version_is_refused(talk):
     [
         (b"{nonsense", -32700, "not a JSON document"),
         (b'{"method": "\xff"}', -32700, "not UTF-8"),
-        (b"[" * 100_000, -32700, "nested too deeply"),
-        ({"jsonrpc": "2.0", "id": 2}, -32600, "no method"),
+        (b"[" * 100_000, -32600, "got `array`"),
+        ({"jsonrpc": "2.0", "id": 2}, -32600, "missing required field `method`"),
         (request(2, "fly"), -32601, "known are hello"),
         (request(2, "run.search", {}), -32602, "document"),
         (

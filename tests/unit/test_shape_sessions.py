@@ -14,7 +14,7 @@ from collage_engine.api import Session
 from collage_engine.farm import several_runs as several
 from collage_engine.farm.several_runs import place_shapes
 from collage_engine.records import protocol as p
-from collage_engine.records.answers import Opened, RunUpdate
+from collage_engine.records.answers import RunUpdate
 from collage_engine.records.placement import Run
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import ShapeChoice
@@ -52,7 +52,7 @@ class EngineWithoutChildren(Engine):
             return tuple({"x": (choice.dims["batch"],)} for choice in job.request.choices)
         if isinstance(job.request, p.ModelOpen):
             document = document_for(job.shapes["x"][0])
-            return Opened(model=document.model, graph=document.graph)
+            return document.model, document.graph
         assert isinstance(job.request, p.Enumerate) and not self.budgets_s, "before the first run"
         return RunUpdate()
 
