@@ -122,7 +122,7 @@ def test_exit_names_the_status(worker):
 
 
 def test_exceptions_are_carried(worker):
-    with pytest.raises(RemoteError, match=r"^ValueError: wrong shape$") as caught:
+    with pytest.raises(RemoteError, match=r"^ValueError: wrong shape") as caught:
         worker.call({"do": "raise", "text": "wrong shape"})
     assert "worker_targets.py" in caught.value.__notes__[0]
     with pytest.raises(ToolchainError, match=r"^no such op$"):
