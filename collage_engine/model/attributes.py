@@ -65,16 +65,6 @@ def _argument_names(op: str) -> tuple[str, ...]:
     return tuple(str(a.name) for a in Op.get(op).arguments)
 
 
-@cache
-def _fields(kind: type) -> tuple[str, ...]:
-    names: list[str] = []
-    info = getattr(kind, "__tvm_ffi_type_info__", None)
-    while info is not None:
-        names = [f.name for f in info.fields] + names
-        info = getattr(info, "parent_type_info", None)
-    return tuple(dict.fromkeys(n for n in names if n != "span"))
-
-
 def operator_name(call: Call) -> str:
     """Return a call's operator, for example ``nn.conv2d`` or ``call_tir:<name>``.
 
@@ -122,8 +112,8 @@ def attributes_of(call: Call, functions: dict[str, Any]) -> dict[str, Any]:
         return {"function": hashlib.sha256(text.encode()).hexdigest()}
     attributes: dict[str, Any] = {}
     if call.attrs is not None:
-        for name in _fields(type(call.attrs)):  # type: ignore[arg-type]  # A class is hashable.
-            attributes[name] = to_json(getattr(call.attrs, name))
+        for field in type(call.attrs).__tvm_ffi_type_info__.fields:
+            attributes[field.name] = to_json(getattr(call.attrs, field.name))
     names = _argument_names(op)
     for number, argument in enumerate(call.args):
         if not is_tensor(argument) and not is_tensor_tuple(argument):

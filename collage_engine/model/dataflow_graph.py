@@ -189,20 +189,14 @@ class DataflowGraph:
 
     def components(self, operators: OperatorSet) -> list[OperatorSet]:
         """Return the connected pieces of a set, by first operator."""
-        pieces: list[OperatorSet] = []
-        rest = operators
-        while rest:
-            piece = one_operator(first(rest))
-            work = [first(rest)]
-            while work:
-                operator = work.pop()
-                for other in (*self.inputs[operator], *self.users[operator]):
-                    if operators >> other & 1 and not piece >> other & 1:
-                        piece |= one_operator(other)
-                        work.append(other)
-            pieces.append(piece)
-            rest &= ~piece
-        return pieces
+        import networkx as nx  # takes 0.2 s to import
+
+        graph: nx.Graph[OperatorNumber] = nx.Graph()
+        for operator in members(operators):
+            graph.add_node(operator)
+            inside = (s for s in self.inputs[operator] if operators >> s & 1)
+            graph.add_edges_from((source, operator) for source in inside)
+        return sorted(map(operator_set, nx.connected_components(graph)), key=first)
 
     # Whole ONNX nodes
 

@@ -37,7 +37,8 @@ def dequantize_per_reader(draft: Draft) -> None:
     copies read the same constants.
     """
     outputs = draft.output_names
-    made = {op.outputs[0]: op for op in draft.ops if _dequantizes(op)}
+    dequantize = (op for op in draft.ops if op.type == "DequantizeLinear" and not op.domain)
+    made = {op.outputs[0]: op for op in dequantize}
     first: dict[str, Op] = {}
     copies: dict[str, list[Op]] = {}
     for op in draft.ops:
@@ -57,10 +58,6 @@ def dequantize_per_reader(draft: Draft) -> None:
             op.inputs = [fresh if v == value else v for v in op.inputs]
     if copies:
         draft.ops = [each for op in draft.ops for each in (op, *copies.get(op.outputs[0], ()))]
-
-
-def _dequantizes(op: Op) -> bool:
-    return op.type == "DequantizeLinear" and not op.domain
 
 
 MOST_NODES = 200_000

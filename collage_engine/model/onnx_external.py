@@ -63,18 +63,11 @@ def load_external_data(model: ModelProto, path: Path) -> None:
     if sum(location.length for location in places) >= mapped_from_bytes():
         stays = {id(tensor) for tensor in model.graph.initializer}
     for tensor, location in zip(outside, places, strict=True):
-        if id(tensor) in stays and _can_be_mapped(tensor, location):
+        fits = location.length >= LEAST_BYTES and location.offset % ALIGNMENT == 0
+        if id(tensor) in stays and tensor.data_type in MAPPED_TYPES and fits:
             keep_in_file(tensor, Place(location.file.absolute(), location.offset, location.length))
         else:
             _load(tensor, location, path)
-
-
-def _can_be_mapped(tensor: TensorProto, location: Place) -> bool:
-    return (
-        tensor.data_type in MAPPED_TYPES
-        and location.length >= LEAST_BYTES
-        and location.offset % ALIGNMENT == 0
-    )
 
 
 def _checked_place(tensor: TensorProto, path: Path) -> Place:

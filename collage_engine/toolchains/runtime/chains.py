@@ -116,19 +116,6 @@ def activation(x: Pattern) -> Pattern:
 CONVOLUTIONS = tuple(f"nn.conv{d}d" for d in (1, 2, 3))
 
 
-def _anchor(ops: tuple[str, ...], *, constant_weights: bool) -> Pattern:
-    weights = constant("weights") if constant_weights else anything("weights")
-    return op(ops, anything("data"), weights, commutative=False)
-
-
-def _biased(anchor: Pattern) -> Pattern:
-    return anchor.optional(lambda x: op("add", x, constant("bias")))
-
-
-def _added(anchor: Pattern) -> Pattern:
-    return anchor.optional(lambda x: op("add", x, anything("residual")))
-
-
 def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
     """Return patterns of anchors with bias, residual sum and activation.
 
@@ -143,9 +130,12 @@ def anchor_patterns(prefix: str) -> list[tuple[str, Pattern]]:
         ("matmul", ("matmul",), False),
     )
     patterns = []
-    for name, ops, weights in tables:
-        pattern = _added(_biased(_anchor(ops, constant_weights=weights)))
-        patterns.append((f"{prefix}.{name}", pattern.optional(activation)))
+    for name, ops, is_constant in tables:
+        weights = constant("weights") if is_constant else anything("weights")
+        anchor = op(ops, anything("data"), weights, commutative=False)
+        biased = anchor.optional(lambda x: op("add", x, constant("bias")))
+        added = biased.optional(lambda x: op("add", x, anything("residual")))
+        patterns.append((f"{prefix}.{name}", added.optional(activation)))
     return patterns
 
 

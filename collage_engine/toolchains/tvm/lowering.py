@@ -7,7 +7,7 @@ another are scheduled alike.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -86,8 +86,11 @@ class _Rebuilding:
         integers = self.integers
         if integers.skips(index):
             return
-        self.builder.name_by(self._computed_at(index))
-        whole = integers.emit(self.builder, index, self._value_of)
+        composite = integers.found.get(index)
+        self.builder.name_by([index] if composite is None else members(composite.nodes))
+        whole = integers.emit(
+            self.builder, index, lambda value: self.model.relax_value(value, self.known)
+        )
         if whole is not None:
             self.known[index] = whole
             return
@@ -96,15 +99,6 @@ class _Rebuilding:
                 self.products.append(each)
             self.builder.name_by([each])
             self.model.emit(self.builder, each, self.known, self.functions)
-
-    def _computed_at(self, index: OperatorNumber) -> Sequence[OperatorNumber]:
-        """Return the operators that are emitted as one with an operator: those of its composite."""
-        whole = self.integers.found.get(index)
-        return [index] if whole is None else list(members(whole.nodes))
-
-    def _value_of(self, index: int) -> Any:
-        """Return the Relax value of what is made outside a composite."""
-        return self.model.relax_value(index, self.known)
 
 
 @dataclass
