@@ -61,21 +61,18 @@ class ConfirmResult:
 def provisional_document(state: RunState) -> Run:
     """Return the run's document as far as it is known, with the race's leader."""
     race, inputs = state.race, state.inputs
-    results = race.standings.results()
     assert race.leader is not None
-    best = race.standings.result_of(race.leader)
-    named = next(
-        result.contender for result in results if result.contender.key == best.contender.key
-    )
+    race_result = race.standings.result(race.leader)
+    best = race_result.winner
     return msgspec.structs.replace(
         begun_document(state),
         placement=timed_placement(inputs, best),
         baselines=[
             baseline_of(inputs, result)
-            for result in results
+            for result in race_result.results
             if result.contender.kind != COLLAGE and result.measured_us is not None
         ],
-        winner=COLLAGE if named.kind == COLLAGE else named.name,
+        winner=race_result.named,
         max_abs_error=best.max_abs_error,
         max_rel_error=best.max_rel_error,
         confirmation="trial",

@@ -85,20 +85,18 @@ class Solver:
         position = self.space.position
         return [n.id for index, n in enumerate(self.problem.nodes) if position[index] not in held]
 
-    def solve(
-        self, allowed: Sequence[bool], *, regrets: bool = True, time_limit_s: float | None = None
-    ) -> Solution:
+    def solve(self, allowed: Sequence[bool], *, regrets: bool = True, shares: int = 1) -> Solution:
         """Find the least-cost cover of the allowed candidates.
 
         Args:
             allowed: Per candidate whether it may be chosen.
             regrets: Whether to compute the least covers through all candidates too.
-            time_limit_s: Time limit in seconds; by default the solver's.
+            shares: Solves that the time limit is for, all together.
         """
         if self.uncovered(allowed):
             return Solution()
         began = time.monotonic()
-        most = self.time_limit_s if time_limit_s is None else time_limit_s
+        most = self.time_limit_s / max(shares, 1)
         limit = most
         if self.deadline is not None:
             limit = min(limit, self.deadline - began)
@@ -240,12 +238,7 @@ class Search:
         return [index in usable for index in range(len(self.problem.candidates))]
 
     def find(
-        self,
-        pins: Iterable[ProblemPin],
-        *,
-        sets: RuntimeSets | None = None,
-        regrets: bool = True,
-        time_limit_s: float | None = None,
+        self, pins: Iterable[ProblemPin], *, sets: RuntimeSets | None = None, regrets: bool = True
     ) -> Solution:
         """Find the least-cost cover under these pins and limits.
 
@@ -253,17 +246,12 @@ class Search:
             pins: The pins that hold.
             sets: What the limits allow; by default those of the problem.
             regrets: Whether to compute the least covers through all candidates too.
-            time_limit_s: Time limit of one solve in seconds; by default the search's.
         """
         pins, sets = list(pins), sets or self.runtime_sets
-        if self.solver.too_wide:  # the sets of runtimes share the time
-            most = self.solver.time_limit_s if time_limit_s is None else time_limit_s
-            time_limit_s = most / max(len(sets.maximal), 1)
+        shares = len(sets.maximal) if self.solver.too_wide else 1
 
         def solve(excluded: Iterable[int]) -> Solution:
-            return self.solver.solve(
-                self.allowed(pins, excluded), regrets=regrets, time_limit_s=time_limit_s
-            )
+            return self.solver.solve(self.allowed(pins, excluded), regrets=regrets, shares=shares)
 
         return _solve_within_limits(solve, sets, regrets=regrets)
 

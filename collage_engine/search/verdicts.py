@@ -54,14 +54,10 @@ def verdicts_of_pins(
         pins: The pins that hold.
         solution: The least-cost cover under all pins and limits.
     """
-    # On wide graphs all of them together may take as long again as one search.
-    limit = search.solver.time_limit_s / max(len(pins), 1) if search.solver.too_wide else None
 
     def verdict(index: int, pin: ProblemPin) -> Verdict:
         rest = [*pins[:index], *pins[index + 1 :]]
-        price, outcome = _price(
-            search, solution, lambda: search.find(rest, regrets=False, time_limit_s=limit)
-        )
+        price, outcome = _price(search, solution, lambda: search.find(rest, regrets=False))
         text = describe(pin)
         return Verdict(pin=index, text=text, state="honoured", price_us=price, reason=outcome)
 
