@@ -71,18 +71,17 @@ def solve(
     """
     started = time.perf_counter()
     search = reuse(problem, previous, time_limit_s=time_limit_s)
-    solver = search.solver
     has_verdicts = bool(problem.pins or limits_in_words(search.runtime_sets.limits))
-    limit, began = solver.time_limit_s, time.monotonic()
+    limit, began = search.time_limit_s, time.monotonic()
     try:
         # What is left is for what pins and limits cost.
         share = STEP_SHARE if has_verdicts and time_limit_s is not None else 1.0
-        solver.deadline, solver.has_answered = began + share * limit, False
+        search.deadline, search.has_answered = began + share * limit, False
         solution = search.find(problem.pins)
-        solver.deadline = began + (limit if time_limit_s is not None else 2 * limit)
+        search.deadline = began + (limit if time_limit_s is not None else 2 * limit)
         return _answer(problem, search, solution, started)
     finally:
-        solver.deadline = None
+        search.deadline = None
 
 
 def _answer(problem: Problem, search: Search, solution: Solution, started: float) -> Answer:
@@ -130,7 +129,7 @@ def reuse(
         old = previous.problem
         if msgspec.structs.replace(problem, pins=old.pins) == old:
             if time_limit_s is not None:
-                previous.solver.time_limit_s = time_limit_s
+                previous.time_limit_s = time_limit_s
             return previous
     return Search(problem, time_limit_s=time_limit_s)
 
@@ -151,11 +150,11 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
         previous: A search of the same problem, whose pins may differ.
     """
     search = reuse(problem, previous)
-    pins, solver, sets = problem.pins, search.solver, search.runtime_sets
+    pins, sets = problem.pins, search.runtime_sets
     known: dict[frozenset[int], tuple[int, list[int]]] = {}
     cutoff = math.inf  # what costs more is not proved to be among the best
     for mask in sets.maximal:
-        solution = solver.solve(search.allowed(pins, sets.excluded(mask)), regrets=False)
+        solution = search.solve(search.allowed(pins, sets.excluded(mask)), regrets=False)
         if solution.cost is None:
             continue
         covers = [(solution.cost, solution.cover)]
@@ -163,7 +162,7 @@ def k_best(problem: Problem, k: int, *, previous: Search | None = None) -> list[
             covers = enumerate_covers(solution.labels, k)
         else:
             if solution.ranked_covers is not None:
-                covers = solution.ranked_covers(k, time.monotonic() + solver.time_limit_s)
+                covers = solution.ranked_covers(k, time.monotonic() + search.time_limit_s)
             # HiGHS may list two of equal cost in either order, so the last one need not cost most.
             cutoff = min(cutoff, max(cost for cost, _ in covers))
         for cost, cover in covers:

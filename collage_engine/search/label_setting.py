@@ -56,7 +56,7 @@ costs 1 us.
 
 The states are the covered sets that some order of partitions can reach:
 
->>> space = search.solver.space
+>>> space = search.space
 >>> def covered(state):
 ...     ahead = {state.first_uncovered + k for k in range(5) if state.covered_ahead >> k & 1}
 ...     return sorted(space.order[p] for p in {*range(state.first_uncovered), *ahead})

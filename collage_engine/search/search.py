@@ -1,11 +1,10 @@
 """The search of a problem under pins and limits on runtimes, again and again.
 
 A :class:`Search` keeps what does not change between searches: pins come and go, the state space
-stays. It turns pins and limits into choices of allowed candidates; a :class:`Solver` solves each of
-them, and knows nothing of pins and limits. It solves by label setting
-(:mod:`collage_engine.search.label_setting`). Where the state space is too large for that, it solves
-an integer program (:mod:`collage_engine.search.integer_program`), for good; where time ends first,
-the best cover found comes with a bound on what a better one costs.
+stays. It turns pins and limits into choices of allowed candidates, and solves each of them by label
+setting (:mod:`collage_engine.search.label_setting`). Where the state space is too large for that,
+it solves an integer program (:mod:`collage_engine.search.integer_program`), for good; where time
+ends first, the best cover found comes with a bound on what a better one costs.
 
 A limit (see :mod:`~collage_engine.search.limits`) looks at nothing but the set of runtimes that a
 cover uses, and every subset of an allowed set is allowed. So whatever is asked of the covers within
@@ -35,7 +34,6 @@ from collage_engine.support.time_limits import ANSWER_S, STEP_SHARE
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import Problem, ProblemPin
 
 EXACT_S, EXACT_S_PER_NODE = 5.0, 1e-3
@@ -47,14 +45,71 @@ WIDE_STATES = 45.0
 50 and takes the integer program half as long; twenty models have 4 to 17."""
 
 
-class Solver:
-    """The state space and the costs of a problem, solved for any choice of candidates."""
+class RuntimeSets:
+    """The sets of runtimes that the limits of a problem allow; a set is written as a bit mask."""
+
+    def __init__(self, problem: Problem, limits: RuntimeLimits) -> None:
+        """Find the maximal sets.
+
+        Args:
+            problem: The problem, whose candidates need the runtimes.
+            limits: The limits, which need not be those of the problem.
+        """
+        self.limits = limits
+        names = [runtime_of(c.toolchain) for c in problem.candidates]
+        self.names = sorted(set(names))
+        """The runtime of each bit."""
+        bit_of = {name: 1 << bit for bit, name in enumerate(self.names)}
+        self.used = [bit_of[name] for name in names]
+        """Per candidate the runtime that it needs."""
+        self.maximal = list(self._maximal_sets())
+        """The allowed sets that no runtime can join: every allowed cover lies within one."""
+
+    def violates(self, mask: int) -> bool:
+        """Tell whether a cover with exactly these runtimes is not allowed."""
+        used = [name for bit, name in enumerate(self.names) if mask >> bit & 1]
+        return bool(violated_limits(self.limits, used))
+
+    def _maximal_sets(self) -> Iterator[int]:
+        every = (1 << len(self.names)) - 1
+        waiting, seen = [every], {every}
+        while waiting:
+            mask = waiting.pop()
+            if self.violates(mask):
+                core = self._minimal_violation(mask)
+                for bit in range(len(self.names)):
+                    fewer = mask & ~(core & 1 << bit)
+                    if fewer not in seen:
+                        seen.add(fewer)
+                        waiting.append(fewer)
+            elif all(mask >> b & 1 or self.violates(mask | 1 << b) for b in range(len(self.names))):
+                yield mask
+
+    def _minimal_violation(self, mask: int) -> int:
+        """Return a minimal set within ``mask`` that is not allowed, found by deletion."""
+        for bit in range(len(self.names)):
+            fewer = mask & ~(1 << bit)
+            if fewer != mask and self.violates(fewer):
+                mask = fewer
+        return mask
+
+    def of(self, cover: Iterable[int]) -> int:
+        """Return the runtimes of these candidates."""
+        return sum({self.used[index] for index in cover})
+
+    def excluded(self, mask: int) -> list[int]:
+        """Return the candidates that need a runtime outside ``mask``."""
+        return [index for index, used in enumerate(self.used) if used & ~mask]
+
+
+class Search:
+    """The search of a problem, for any pins."""
 
     def __init__(self, problem: Problem, *, time_limit_s: float | None = None) -> None:
         """Build the state space.
 
         Args:
-            problem: The problem; its pins and limits are ignored.
+            problem: The problem; its pins are ignored, its limits hold for every search.
             time_limit_s: Time limit of one solve, in seconds.
         """
         self.problem = problem
@@ -75,6 +130,38 @@ class Solver:
         self.weights = Weights(problem, self.space)
         self._latest: tuple[tuple[bool, ...], Solution] | None = None
         """What was last proved to be the best, and for whom, where the graph is wide."""
+        self.runtime_sets = RuntimeSets(problem, problem.limits or RuntimeLimits())
+        """What the limits allow; without limits the set of all runtimes."""
+
+    def allowed(self, pins: Iterable[ProblemPin], excluded: Iterable[int] = ()) -> list[bool]:
+        """Return per candidate whether it may be chosen.
+
+        Args:
+            pins: The pins that hold.
+            excluded: Indices of candidates that may not be chosen either.
+        """
+        usable = set(self.usable).difference(excluded)
+        for pin in pins:
+            usable.difference_update(forbidden_by(self.problem, pin))
+        return [index in usable for index in range(len(self.problem.candidates))]
+
+    def find(
+        self, pins: Iterable[ProblemPin], *, sets: RuntimeSets | None = None, regrets: bool = True
+    ) -> Solution:
+        """Find the least-cost cover under these pins and limits.
+
+        Args:
+            pins: The pins that hold.
+            sets: What the limits allow; by default those of the problem.
+            regrets: Whether to compute the least covers through all candidates too.
+        """
+        pins, sets = list(pins), sets or self.runtime_sets
+        shares = len(sets.maximal) if self.too_wide else 1
+
+        def solve(excluded: Iterable[int]) -> Solution:
+            return self.solve(self.allowed(pins, excluded), regrets=regrets, shares=shares)
+
+        return _solve_within_limits(solve, sets, regrets=regrets)
 
     def uncovered(self, allowed: Sequence[bool]) -> list[int]:
         """Return the ids of the nodes that no allowed candidate holds."""
@@ -149,119 +236,13 @@ class Solver:
             self._latest = key, solution
         return replace(solution)
 
-
-class RuntimeSets:
-    """The sets of runtimes that the limits of a problem allow; a set is written as a bit mask."""
-
-    def __init__(self, problem: Problem, limits: RuntimeLimits) -> None:
-        """Find the maximal sets.
-
-        Args:
-            problem: The problem, whose candidates need the runtimes.
-            limits: The limits, which need not be those of the problem.
-        """
-        self.limits = limits
-        names = [runtime_of(c.toolchain) for c in problem.candidates]
-        self.names = sorted(set(names))
-        """The runtime of each bit."""
-        bit_of = {name: 1 << bit for bit, name in enumerate(self.names)}
-        self.used = [bit_of[name] for name in names]
-        """Per candidate the runtime that it needs."""
-        self.maximal = list(self._maximal_sets())
-        """The allowed sets that no runtime can join: every allowed cover lies within one."""
-
-    def violates(self, mask: int) -> bool:
-        """Tell whether a cover with exactly these runtimes is not allowed."""
-        used = [name for bit, name in enumerate(self.names) if mask >> bit & 1]
-        return bool(violated_limits(self.limits, used))
-
-    def _maximal_sets(self) -> Iterator[int]:
-        every = (1 << len(self.names)) - 1
-        waiting, seen = [every], {every}
-        while waiting:
-            mask = waiting.pop()
-            if self.violates(mask):
-                core = self._minimal_violation(mask)
-                for bit in range(len(self.names)):
-                    fewer = mask & ~(core & 1 << bit)
-                    if fewer not in seen:
-                        seen.add(fewer)
-                        waiting.append(fewer)
-            elif all(mask >> b & 1 or self.violates(mask | 1 << b) for b in range(len(self.names))):
-                yield mask
-
-    def _minimal_violation(self, mask: int) -> int:
-        """Return a minimal set within ``mask`` that is not allowed, found by deletion."""
-        for bit in range(len(self.names)):
-            fewer = mask & ~(1 << bit)
-            if fewer != mask and self.violates(fewer):
-                mask = fewer
-        return mask
-
-    def of(self, cover: Iterable[int]) -> int:
-        """Return the runtimes of these candidates."""
-        mask = 0
-        for index in cover:
-            mask |= self.used[index]
-        return mask
-
-    def excluded(self, mask: int) -> list[int]:
-        """Return the candidates that need a runtime outside ``mask``."""
-        return [index for index, used in enumerate(self.used) if used & ~mask]
-
-
-class Search:
-    """The search of a problem, for any pins."""
-
-    def __init__(self, problem: Problem, *, time_limit_s: float | None = None) -> None:
-        """Build the state space.
-
-        Args:
-            problem: The problem; its pins are ignored, its limits hold for every search.
-            time_limit_s: Time limit of one solve, in seconds.
-        """
-        self.problem = problem
-        self.solver = Solver(problem, time_limit_s=time_limit_s)
-        self.runtime_sets = RuntimeSets(problem, problem.limits or RuntimeLimits())
-        """What the limits allow; without limits the set of all runtimes."""
-
-    def allowed(self, pins: Iterable[ProblemPin], excluded: Iterable[int] = ()) -> list[bool]:
-        """Return per candidate whether it may be chosen.
-
-        Args:
-            pins: The pins that hold.
-            excluded: Indices of candidates that may not be chosen either.
-        """
-        usable = set(self.solver.usable).difference(excluded)
-        for pin in pins:
-            usable.difference_update(forbidden_by(self.problem, pin))
-        return [index in usable for index in range(len(self.problem.candidates))]
-
-    def find(
-        self, pins: Iterable[ProblemPin], *, sets: RuntimeSets | None = None, regrets: bool = True
-    ) -> Solution:
-        """Find the least-cost cover under these pins and limits.
-
-        Args:
-            pins: The pins that hold.
-            sets: What the limits allow; by default those of the problem.
-            regrets: Whether to compute the least covers through all candidates too.
-        """
-        pins, sets = list(pins), sets or self.runtime_sets
-        shares = len(sets.maximal) if self.solver.too_wide else 1
-
-        def solve(excluded: Iterable[int]) -> Solution:
-            return self.solver.solve(self.allowed(pins, excluded), regrets=regrets, shares=shares)
-
-        return _solve_within_limits(solve, sets, regrets=regrets)
-
     def to_us(self, amount: int) -> float:
         """Convert an internal integer cost to microseconds."""
-        return amount // self.solver.weights.scale / 1e9
+        return amount // self.weights.scale / 1e9
 
     def difference_us(self, one: int, other: int) -> float:
         """Return ``one`` less ``other``, two internal integer costs, in microseconds."""
-        scale = self.solver.weights.scale
+        scale = self.weights.scale
         return (one // scale - other // scale) / 1e9
 
 

@@ -34,14 +34,13 @@ from collage_engine.search.problem import (
     describe,
     nodes_in_words,
 )
-from collage_engine.search.search import RuntimeSets
+from collage_engine.search.search import RuntimeSets, Search
 from collage_engine.wording import sentences as say
 from collage_engine.wording.amounts import time_text
 
 if TYPE_CHECKING:
     from collage_engine.search.label_setting import Solution
     from collage_engine.search.problem import ProblemPin
-    from collage_engine.search.search import Search
 
 
 def verdicts_of_pins(
@@ -224,7 +223,7 @@ class _ConflictFilter:
         pins, sets = self._split(core)
         # Of several sets of runtimes each leaves other nodes uncovered: none of them is named.
         excluded = sets.excluded(sets.maximal[0]) if len(sets.maximal) == 1 else []
-        nodes = tuple(self.search.solver.uncovered(self.search.allowed(pins, excluded)))
+        nodes = tuple(self.search.uncovered(self.search.allowed(pins, excluded)))
         names: tuple[LimitName, ...] = tuple(c for c in core if not isinstance(c, int))
         words = limits_in_words(sets.limits)
         text = " and ".join(_with_context(name, words, sets.limits) for name in names)
@@ -246,7 +245,7 @@ class _ConflictFilter:
 
 def _infeasible_by_itself(search: Search) -> Infeasible:
     """Return why there is no cover even without pins and limits."""
-    nodes = tuple(search.solver.uncovered(search.allowed([])))
+    nodes = tuple(search.uncovered(search.allowed([])))
     if nodes:
         reason = f"no measured candidate covers {nodes_in_words(nodes)}"
     else:

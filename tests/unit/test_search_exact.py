@@ -154,7 +154,7 @@ def test_the_integer_program_is_right_in_what_it_claims(cyclic: bool) -> None:
         allowed = sorted(truth.honoured(data.get("pins", [])))
         problem = problem_from(data)
         search = Search(problem)
-        search.solver.too_wide = True
+        search.too_wide = True
         found = search.find(problem.pins)
         if not allowed:
             assert found.cost is None and found.decided, f"seed {seed}"
@@ -188,7 +188,7 @@ def compare_through(
 def test_the_integer_program_prints_nothing(capfd: pytest.CaptureFixture[str]) -> None:
     """HiGHS 1.16 says who it is; on the command line that would stand before a JSON document."""
     search = Search(problem_from(random_problem(7 * 10**8, cyclic=False, nodes=8)))
-    search.solver.too_wide = True
+    search.too_wide = True
     assert search.find(()).optimal
     ctypes.CDLL(None).fflush(None)  # what a C library keeps in its buffer
     assert capfd.readouterr() == ("", "")
@@ -204,7 +204,7 @@ def test_the_integer_program_keeps_to_limits_and_pins() -> None:
         problem = problem_from(data)
         truth = solve(problem)
         search = Search(problem)
-        search.solver.too_wide = True
+        search.too_wide = True
         answer = solve(problem, previous=search)
         assert (answer.infeasible is None) == (truth.infeasible is None), f"seed {seed}"
         if truth.cost_us is not None:

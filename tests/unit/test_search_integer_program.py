@@ -27,7 +27,7 @@ ROUNDS = int(os.environ.get("COLLAGE_SEARCH_ROUNDS", "1"))
 def by_program(data: dict[str, Any]) -> Answer:
     """Solve by the integer program that the search takes where a graph is too wide."""
     search = Search(problem_from(data))
-    search.solver.too_wide = True
+    search.too_wide = True
     return solve(search.problem, previous=search)
 
 
@@ -99,8 +99,8 @@ def test_an_interrupt_ends_the_integer_program() -> None:
 def test_what_there_was_no_time_for_is_not_remembered() -> None:
     problem = problem_from(lanes_problem(12))
     search = Search(problem)
-    search.solver.deadline, search.solver.has_answered = 0.0, True
+    search.deadline, search.has_answered = 0.0, True
     assert not search.find(problem.pins).decided
-    search.solver.deadline = None
+    search.deadline = None
     answer = solve(problem, previous=search)
     assert answer.optimal and answer.cost_us == solve(problem).cost_us
