@@ -132,10 +132,10 @@ def build_cover(
             f"a module holds at most 2 GB of weights, and these were {held / 1e9:.1f} GB"
         )
     assembled = assemble(model, functions, lowered)
-    unscheduled = count_unscheduled(assembled.module)
+    module = assembled.module()
     try:
         with tvm.transform.PassContext(config={USE_GRAPH: bool(on_device)}):
-            executable = Executable(assembled.module, architecture)
+            executable = Executable(module, architecture)
     except Exception as error:
         reason = short_reason(error)
         raise ToolchainError(f"TVM cannot build the placement: {reason}") from error
@@ -152,11 +152,12 @@ def build_cover(
         if len(on_device) < len(cover):
             bridge = host_library()
             libraries.setdefault(bridge.name, bridge)
+    files = [file for each in assembled.externals for file in weight_files.files_of(each)]
     about = BuiltModule(
         parts=tuple(cover[position] for position in order),
         kernels=tuple(
             msgspec.structs.replace(kernel, name=names.get(kernel.name, kernel.name))
-            for kernel in assembled.kernels
+            for kernel in assembled.calls
         ),
         libraries=tuple(libraries.values()),
         environment=environment,
@@ -164,8 +165,8 @@ def build_cover(
         spin=spin,
         part_weights=part_weights,
         repeated_bytes=sum(part_weights) - sum(dict(ChainMap(*constants)).values()),
-        weight_files=assembled.weight_files,
-        unscheduled=unscheduled,
+        weight_files=tuple(dict.fromkeys(file.name for file in files)),
+        unscheduled=count_unscheduled(module),
         notes=tuple(dict.fromkeys(note for f in functions for note in f.notes)),
         architecture=architecture,
     )

@@ -10,7 +10,7 @@ Compiled code is kept between processes and runs, with the processor's (``execut
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 from collage_engine.lowering.shared_weights import with_length
@@ -102,11 +102,7 @@ _compiles_for: list[str] = []
 """The architecture that ``compile_for_tvm`` was last called with; empty: it was not called."""
 
 
-def with_cubins(
-    blob: bytes,
-    architecture: str,
-    compile_: Callable[[Sequence[str], str], list[bytes]] = compile_cubins,
-) -> bytes:
+def with_cubins(blob: bytes, architecture: str) -> bytes:
     """Return a packed blob of imported modules in which CUDA source is replaced by compiled code.
 
     The blob (``runtime.ModulePackImportsToTensor``) is a length and then, for each module, its kind
@@ -116,13 +112,12 @@ def with_cubins(
     Args:
         blob: The bytes of the blob.
         architecture: The device's architecture, such as ``sm_90a``.
-        compile_: Compiles sources for an architecture.
 
     Raises:
         ToolchainError: A source does not compile, or cannot be found in the blob.
     """
     modules = list(_source_modules(blob))
-    codes = compile_([source for *_, source in modules], architecture)
+    codes = compile_cubins([source for *_, source in modules], architecture)
     pieces, end = [], 8
     for (begin, after, table, _), code in zip(modules, codes, strict=True):
         pieces += [blob[end:begin], with_length(with_length(b"cubin") + table + with_length(code))]

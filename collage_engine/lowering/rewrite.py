@@ -16,7 +16,6 @@ calls, and TVM's memory planning and CUDA graphs see nothing that is not on the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.lowering.built import Kernel
@@ -29,7 +28,6 @@ from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.registry import format_converter
 from collage_engine.toolchains.runtime.host import PREFIX, module_of
-from collage_engine.toolchains.runtime.weight_files import files_of
 
 if TYPE_CHECKING:
     from collage_engine.model.importer import ImportedModel
@@ -191,19 +189,9 @@ def conversion_name(source: str, target: str) -> str:
     return f"convert_{source}_to_{target}"
 
 
-@dataclass(frozen=True)
-class Assembled:
-    """A cover as one module, with what later profiling needs to know its calls by."""
-
-    module: Any
-    kernels: tuple[Kernel, ...]
-    weight_files: tuple[str, ...] = ()
-    """Files of weights that runtime modules in it read, in this process's folder of them."""
-
-
 def assemble(
     model: ImportedModel, partitions: Sequence[Function], lowered: LoweredParts | None = None
-) -> Assembled:
+) -> CompiledParts:
     """Compile every partition and join them under ``main``.
 
     Args:
@@ -213,8 +201,8 @@ def assemble(
         lowered: What partitions of earlier covers were lowered to; None: there are none.
 
     Returns:
-        The module. ``main`` takes every graph input in file order, unused ones too, and returns
-        one tensor, or a tuple in output order.
+        The partitions with their module. Its ``main`` takes every graph input in file order, unused
+        ones too, and returns one tensor, or a tuple in output order.
 
     Raises:
         ToolchainError: A toolchain refuses one of the partitions.
@@ -266,9 +254,7 @@ def assemble(
         builder.emit_func_output(result)
     if host is not None and not all(f.instance.architecture for f in partitions):
         compiled.externals.append(host.module())
-    module = compiled.module()
-    files = dict.fromkeys(f.name for module in compiled.externals for f in files_of(module))
-    return Assembled(module, tuple(compiled.calls), tuple(files))
+    return compiled
 
 
 def execution_order(partitions: Sequence[Function]) -> tuple[int, ...]:

@@ -28,13 +28,12 @@ FOLDER = "weights"
 LEAST_BYTES = 1 << 16
 """Bytes of a weight that gets a file, at least; chosen: a file takes some 20 µs whenever a module
 is built or loaded, in which as many bytes are copied."""
-MOST_DIMENSIONS = 8
-"""Dimensions of a constant that a mark describes, at most; no kernel has more."""
 
 _MAGIC = b"\0collage weight\0"
-_MARK = struct.Struct(f"<{len(_MAGIC)}s32siBBHq{MOST_DIMENSIONS}q")
-"""A mark's content: the magic, the file's name, then number of dimensions, element type, bytes and
-shape of the constant for which it stands."""
+"""How a mark begins. The file's name follows, then what precedes the values of the constant for
+which it stands, behind its length."""
+NAME_DIGITS = 32
+"""Hexadecimal digits of a file's name: 128 bits of the digest of its content."""
 
 
 def _head(kind: tuple[int, int, int], shape: Sequence[int], size: int) -> bytes:
@@ -48,9 +47,6 @@ def _head(kind: tuple[int, int, int], shape: Sequence[int], size: int) -> bytes:
     tensors, cpu = 0xDD5E40F096B4A13F, (1, 0)
     begin = struct.pack("<QQiiiBBH", tensors, 0, *cpu, len(shape), *kind)
     return begin + struct.pack(f"<{len(shape) + 1}q", *shape, size)
-
-
-_BEFORE_MARK = _head((1, 8, 1), (_MARK.size,), _MARK.size)
 
 
 class SharedWeights:
@@ -70,7 +66,7 @@ class SharedWeights:
             ArtifactError: It cannot be written.
         """
         data = _bytes_of(weight).data
-        name = hashlib.sha256(data).hexdigest()[:32]
+        name = hashlib.sha256(data).hexdigest()[:NAME_DIGITS]
         file = self.folder / name
         try:
             if not file.exists():
@@ -98,16 +94,14 @@ class SharedWeights:
         from tvm.ir import GenericConst
 
         tensor = value.value if isinstance(value, GenericConst) else None
-        if not isinstance(tensor, tvm.runtime.Tensor) or len(tensor.shape) > MOST_DIMENSIONS:
+        if not isinstance(tensor, tvm.runtime.Tensor):
             return value
         array = tensor.numpy()
         if array.nbytes < LEAST_BYTES:
             return value
-        shape = tuple(map(int, tensor.shape))
         kind = tensor.dtype.type_code, tensor.dtype.bits, tensor.dtype.lanes
-        filled = shape + (0,) * (MOST_DIMENSIONS - len(shape))
-        name = self._keep(array).encode()
-        mark = _MARK.pack(_MAGIC, name, len(shape), *kind, array.nbytes, *filled)
+        head = _head(kind, tuple(map(int, tensor.shape)), array.nbytes)
+        mark = _MAGIC + self._keep(array).encode() + with_length(head)
         return GenericConst(tvm.runtime.tensor(np.frombuffer(mark, np.uint8)), value.ty)
 
     def cut(
@@ -156,12 +150,13 @@ class SharedWeights:
         if kind == b"relax.VMExecutable":
             spot = blob.find(_MAGIC, begin, end)
             while spot >= 0:
-                first, after = spot - len(_BEFORE_MARK), spot + _MARK.size
-                if blob[first:spot] != _BEFORE_MARK:
+                named = spot + len(_MAGIC)
+                place, after = _field(blob, named + NAME_DIGITS)
+                before = _head((1, 8, 1), (after - spot,), after - spot)
+                first = spot - len(before)
+                if blob[first:spot] != before:
                     raise ToolchainError("this version of TVM writes constants in another format")
-                _, name, rank, code, bits, lanes, size, *shape = _MARK.unpack_from(blob, spot)
-                head = _head((code, bits, lanes), shape[:rank], size)
-                yield first, after, head, name.decode()
+                yield first, after, blob[place:after], blob[named : named + NAME_DIGITS].decode()
                 spot = blob.find(_MAGIC, after, end)
         elif end - begin >= LEAST_BYTES:
             _, begin = _field(blob, begin)

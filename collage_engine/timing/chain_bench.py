@@ -227,7 +227,7 @@ class ChainBench:
             function_of(model, self.instances[name], (number,), f"link{number}_{name}")
             for number, name in enumerate(chain)
         ]
-        module = assemble(model, functions).module
+        module = assemble(model, functions).module()
         use_threads(max(self.instances[name].threads for name in chain))
         first = self.instances[chain[0]]
         executable = Executable(module, first.architecture)

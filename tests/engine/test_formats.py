@@ -211,7 +211,7 @@ def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix, 
         (i, PLAIN) for i in model.graph.record.outputs
     }
     expected = {(i, want) for i, want in wanted if given[i] != want}
-    text = assemble(model, functions).module["main"].script(show_meta=False)
+    text = assemble(model, functions).module()["main"].script(show_meta=False)
     assert text.count("convert_") == len(expected)
     if mix == "all nhwc":
         assert not expected  # what only leaves the model is left plain by its maker

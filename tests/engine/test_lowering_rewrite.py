@@ -58,7 +58,7 @@ def run(model, groups, inputs=None):
     made = functions(model, groups)
     parts = [made[position] for position in execution_order(made)]
     assembled = assemble(model, parts)
-    vm = relax.VirtualMachine(relax.build(assembled.module, build_target()), cpu())
+    vm = relax.VirtualMachine(relax.build(assembled.module(), build_target()), cpu())
     result = vm["main"](*[from_numpy(inputs[n], k) for n, k in model.inputs])
     tensors = [result] if len(model.outputs) == 1 else list(result)
     return [to_numpy(t) for t in tensors], assembled
@@ -85,13 +85,13 @@ def check(model, groups):
 )
 def test_any_cut_gives_the_models_numbers(groups):
     assembled = check(branches(), groups)
-    assert [p.name for p in assembled.module["main"].params] == ["unused", "x"]
-    assert {kernel.part for kernel in assembled.kernels} == set(range(len(groups)))
+    assert [p.name for p in assembled.module()["main"].params] == ["unused", "x"]
+    assert {kernel.part for kernel in assembled.calls} == set(range(len(groups)))
 
 
 def test_partitions_run_in_the_order_their_values_need():
     assembled = check(branches(), [[3, 4], [0, 1], [2]])
-    assert [kernel.part for kernel in assembled.kernels] == [0, 0, 1, 2, 2]
+    assert [kernel.part for kernel in assembled.calls] == [0, 0, 1, 2, 2]
 
 
 def test_a_cyclic_cover_is_refused_and_its_partitions_are_named():

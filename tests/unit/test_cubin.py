@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -30,14 +29,21 @@ def blob(*modules: bytes) -> bytes:
     return struct.pack("<Q", len(body)) + body
 
 
-def compile_(sources: Sequence[str], architecture: str) -> list[bytes]:
-    assert all(source.encode() == SOURCE for source in sources)
-    return [f"code for {architecture}".encode() for _ in sources]
+def compile_(source: str, architecture: str) -> bytes:
+    assert source.encode() == SOURCE
+    return f"code for {architecture}".encode()
+
+
+@pytest.fixture(autouse=True)
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
+    monkeypatch.setattr(cubin, "nvrtc", lambda: [])
+    monkeypatch.setattr(cubin, "by_nvrtc", compile_)
 
 
 def test_source_becomes_cubin_in_place() -> None:
     before, after = field(b"first") + field(b"aaaa"), field(b"last") + field(b"zz")
-    done = with_cubins(blob(before, cuda_module(), after), "sm_80", compile_)
+    done = with_cubins(blob(before, cuda_module(), after), "sm_80")
     expected = field(b"cuda") + field(field(b"cubin") + TABLE + field(b"code for sm_80"))
     assert done == blob(before, expected, after)
 
@@ -45,11 +51,11 @@ def test_source_becomes_cubin_in_place() -> None:
 def test_compiled_modules_and_bytes_that_look_alike_stay() -> None:
     compiled = field(b"cuda") + field(field(b"cubin") + TABLE + field(b"\x7fELF"))
     alike = field(b"weights") + field(field(b"cuda") + struct.pack("<Q", 1 << 40))
-    assert with_cubins(blob(compiled, alike), "sm_80", compile_) == blob(compiled, alike)
+    assert with_cubins(blob(compiled, alike), "sm_80") == blob(compiled, alike)
 
 
 def test_two_modules() -> None:
-    done = with_cubins(blob(cuda_module(), cuda_module()), "sm_90a", compile_)
+    done = with_cubins(blob(cuda_module(), cuda_module()), "sm_90a")
     assert done.count(b"code for sm_90a") == 2
     assert struct.unpack_from("<Q", done)[0] == len(done) - 8
 
@@ -57,7 +63,7 @@ def test_two_modules() -> None:
 def test_source_that_cannot_be_found_again_is_an_error() -> None:
     broken = field(b"cuda") + field(field(b"cuda") + TABLE + SOURCE)
     with pytest.raises(ToolchainError, match="cannot be found"):
-        with_cubins(blob(broken), "sm_80", compile_)
+        with_cubins(blob(broken), "sm_80")
 
 
 def test_compiled_code_is_kept_between_processes(
@@ -71,7 +77,6 @@ def test_compiled_code_is_kept_between_processes(
 
     library = tmp_path / "libnvrtc.so.13"
     library.write_bytes(b"1")
-    monkeypatch.setenv("COLLAGE_BUILD_DIR", str(tmp_path))
     monkeypatch.setattr(cubin, "nvrtc", lambda: [library])
     monkeypatch.setattr(cubin, "by_nvrtc", compile_now)
     for _ in range(2):
