@@ -31,6 +31,7 @@ from collage_engine.records.operators import NodeTitles
 from collage_engine.records.settings import ReportFormat, RunSettings
 from collage_engine.records.shapes import ShapeChoice
 from collage_engine.records.versions import __version__
+from collage_engine.service import server
 from collage_engine.service.engine import Engine, interruptible_engine
 from collage_engine.store.profiles import diagnosis
 from collage_engine.store.session_file import earlier_session
@@ -59,11 +60,6 @@ REPORTS: dict[str, ReportFormat] = {
     ".graphml": "graphml",
 }
 """The formats of reports, by how the name of the file ends, the longest ends first."""
-
-
-def dispatch(options: argparse.Namespace) -> int:
-    """Run the command the user chose; returns the exit status."""
-    return _COMMANDS[options.command](options)
 
 
 def _tell(options: argparse.Namespace, document: Any, in_words: Callable[[], None]) -> None:
@@ -195,12 +191,42 @@ def _toolchains(options: argparse.Namespace) -> int:
     return 0
 
 
-def _new_toolchain(options: argparse.Namespace) -> int:
+PACKAGE = "package"
+"""Folder of the template that becomes the Python package."""
 
+
+def _new_toolchain(options: argparse.Namespace) -> int:
+    """Write a package with a toolchain in Python alone, which keeps what the engine expects of it.
+
+    Raises:
+        UsageError: The name can be no toolchain's, or is one's already; or the folder is there.
+        CollageError: The folder cannot be written.
+    """
     if len(options.names) != 1 or options.all or options.json:
         raise UsageError("toolchains new: name one toolchain, as users shall call it")
     (name,) = options.names
-    folder = write_package(name, Path())
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
+        raise UsageError(f"{name!r} can be no toolchain's name: take small letters and digits")
+    if name in all_names():
+        raise UsageError(f"there is a toolchain {name!r} already")
+    folder = Path(f"collage-{name}")
+    if folder.exists():
+        raise UsageError(f"{folder} is there already")
+    template = resource("toolchain")
+    values = {"name": name, "title": name.capitalize(), "version": __version__}
+
+    def fill(new: Path) -> None:
+        (new / f"collage_{name}").mkdir()
+        for file in template.rglob("*.*"):
+            if file.suffix == ".pyc":  # pip compiles what it installs
+                continue
+            relative = file.relative_to(template).as_posix().replace(PACKAGE, f"collage_{name}")
+            (new / relative).write_text(Template(file.read_text()).substitute(values))
+
+    try:
+        replace_atomically(folder, fill)
+    except OSError as error:
+        raise CollageError(f"{folder} cannot be written: {error.strerror or error}") from error
     say(f"{folder}: pip install ./{folder}, then: collage toolchains check {name}")
     return 0
 
@@ -405,13 +431,7 @@ def _store(options: argparse.Namespace) -> int:
     return 0
 
 
-def _serve(options: argparse.Namespace) -> int:
-    from collage_engine.service.server import main
-
-    return main(getattr(options, "verbose", 0))
-
-
-_COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
+COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "place": _place,
     "toolchains": _toolchains,
     "candidates": _candidates,
@@ -425,48 +445,6 @@ _COMMANDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "search": search,
     "store": _store,
     "farm": farm,
-    "serve": _serve,
+    "serve": lambda options: server.main(getattr(options, "verbose", 0)),
 }
-
-
-PACKAGE = "package"
-"""Folder of the template that becomes the Python package."""
-
-
-def write_package(name: str, into: Path) -> Path:
-    """Write a package with a toolchain in Python alone, which keeps what the engine expects of it.
-
-    Args:
-        name: What users will call the toolchain.
-        into: The folder in which the package's own folder is made.
-
-    Returns:
-        The package's folder.
-
-    Raises:
-        UsageError: It can be no toolchain's name, or is one's already; or the folder is there.
-        CollageError: The folder cannot be written.
-    """
-    if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
-        raise UsageError(f"{name!r} can be no toolchain's name: take small letters and digits")
-    if name in all_names():
-        raise UsageError(f"there is a toolchain {name!r} already")
-    folder = into / f"collage-{name}"
-    if folder.exists():
-        raise UsageError(f"{folder} is there already")
-    template = resource("toolchain")
-    values = {"name": name, "title": name.capitalize(), "version": __version__}
-
-    def fill(new: Path) -> None:
-        (new / f"collage_{name}").mkdir()
-        for file in template.rglob("*.*"):
-            if file.suffix == ".pyc":  # pip compiles what it installs
-                continue
-            relative = file.relative_to(template).as_posix().replace(PACKAGE, f"collage_{name}")
-            (new / relative).write_text(Template(file.read_text()).substitute(values))
-
-    try:
-        replace_atomically(folder, fill)
-    except OSError as error:
-        raise CollageError(f"{folder} cannot be written: {error.strerror or error}") from error
-    return folder
+"""What each command does; it returns the exit status."""

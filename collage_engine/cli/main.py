@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             logs.configure(getattr(options, "verbose", 0))
         _LOG.info("collage %s, version %s", options.command, __version__)
         try:
-            status = commands.dispatch(options)
+            status = commands.COMMANDS[options.command](options)
         except CollageError as error:
             status = output.report_error(error, options)
         sys.stdout.flush()

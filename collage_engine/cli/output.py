@@ -120,12 +120,13 @@ def print_candidates(candidates: Sequence[CandidateRecord], titles: NodeTitles) 
     rows = []
     for c in candidates:
         formats = border_words(c.takes, c.gives)
+        calls = "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in c.composites)
         row = {
             "toolchain": toolchain_title(c.instance.id),
             "numbers": nodes_text(c.nodes),
             "nodes": titles.joined(c.nodes) + (f" ({formats})" if formats else ""),
             "cost": time_text(c.cost.us) if c.cost.usable else c.cost.state,
-            "rules": f"{c.rule} | {c.calls_text}" if c.composites else c.rule,
+            "rules": " | ".join(filter(None, (c.rule, calls))),
         }
         rows.append(row)
     show(rows, right=("cost",), cut=("nodes", "rules"))

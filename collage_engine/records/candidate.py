@@ -117,11 +117,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gives: dict[int, str] = {}
     """Format of an output value; absent: plain."""
 
-    @property
-    def calls_text(self) -> str:
-        """Return its composites for people: ``onednn.conv (0, 1, 2)``, each one library call."""
-        return "; ".join(f"{name} ({', '.join(map(str, of))})" for name, of in self.composites)
-
 
 class CandidateRecord(Candidate, frozen=True, kw_only=True, omit_defaults=True):
     """The row of a document about a candidate: the candidate joined with what it costs.

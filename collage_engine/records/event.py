@@ -13,22 +13,8 @@ SHOWN = {"shown": True}
 """``extra`` of log records that say what listeners get as an event too: they go to the log file,
 and not to standard error a second time."""
 
-StageName = Literal[
-    "import",
-    "enumerate",
-    "whole-models",
-    "threads",
-    "precision",
-    "rounded-models",
-    "mixes",
-    "measure",
-    "tune",
-    "search",
-    "calibrate",
-    "build",
-    "confirm",
-    "export",
-]
+StageName = str
+"""A stage of a run, one of ``wording.sentences.STAGE_TITLES``."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, tag="stage"):

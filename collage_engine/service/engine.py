@@ -201,10 +201,8 @@ class Engine:
             if any(member.running is not None for member in base.all_shapes):
                 raise UsageError("a run is under way: cancel it, or wait for it to end")
             path = Path(base.document.model.path)
-        elif request.model is not None:
-            path = self._model_file(request.model)
         else:
-            raise UsageError("shapes.open needs a model or a document")
+            path = self._model_file(request.model or p.ModelOpen())
         sizes = self.shapes_resolve(p.ShapesResolve(path=str(path), choices=request.choices))
         for choice, shapes in zip(request.choices, sizes, strict=True):
             same = request.choices[sizes.index(shapes)]

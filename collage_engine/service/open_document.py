@@ -162,10 +162,9 @@ class OpenDocument:
 
     def bind_file(self, path: Path, held: Document | None) -> None:
         """Note that the document is kept in this file, which holds so much now."""
+        runs = [run for _, each in held.placed_shapes for run in each.runs] if held else []
         with self.lock:
-            self.files[path.resolve()] = (
-                {run.id for run in held.runs_of_all_shapes} if held else set()
-            )
+            self.files[path.resolve()] = {run.id for run in runs}
 
     def save(self, path: Path) -> None:
         """Write the document to a session's file; SessionError where that is not possible.

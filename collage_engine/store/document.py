@@ -42,11 +42,6 @@ class Document:
             return [(ShapeChoice(shapes=self.model.shapes), self)]
         return [(shape.choice, shape.document or self) for shape in self.shapes]
 
-    @property
-    def runs_of_all_shapes(self) -> list[Run]:
-        """Return the runs of this document and of those for other shapes."""
-        return [run for _, document in self.placed_shapes for run in document.runs]
-
     def toolchain_title(self, name: str) -> str:
         """Return a toolchain as its makers write it; its name where no record says that."""
         return next((s.title for s in self.toolchains if s.name == name and s.title), name)
