@@ -33,10 +33,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import networkx
 
 SWEEPS = 6
 """Sweeps over all ranks, down and up in turn: they take the 82 crossings that one leaves in the
@@ -170,7 +166,6 @@ class Layout:
     routes: list[list[tuple[float, float]]]
     width: float
     height: float
-    columns: int
 
 
 def _breaks(crossing: Sequence[int], ranks: int, columns: int) -> list[int]:
@@ -386,9 +381,7 @@ def lay_out(
     Returns:
         Places of the boxes and routes of the edges.
     """
-    position = {vertex: number for number, vertex in enumerate(_order(count, edges))}
-    forward = [(a, b) for a, b in edges if position[a] < position[b]]
-    ranks = _ranks(count, forward)
+    forward, ranks = _ranked(count, edges)
     readers = Counter(a for a, _ in forward)
     longest = {a: FAN if fan > FAN else 2 * FOLD_RANKS for a, fan in readers.items()}
     short = [(a, b) for a, b in forward if ranks[b] - ranks[a] <= longest[a]]
@@ -408,36 +401,28 @@ def lay_out(
         routes=routes,
         width=max((x for x, _ in ends), default=0.0),
         height=max((y for _, y in ends), default=0.0),
-        columns=len(folded.starts),
     )
 
 
-def _graph(count: int, edges: Iterable[Edge]) -> networkx.DiGraph[int]:
+def _ranked(count: int, edges: Sequence[Edge]) -> tuple[list[Edge], list[int]]:
+    """Return the edges that follow the order of the drawing, and the rank of each vertex.
+
+    The order is topological, smallest number first; vertices of a cycle come by number.
+    """
     import networkx  # takes 0.2 s
 
-    graph = networkx.DiGraph(edges)
+    graph: networkx.DiGraph[int] = networkx.DiGraph(edges)
     graph.add_nodes_from(range(count))
-    return graph
-
-
-def _order(count: int, edges: Iterable[Edge]) -> list[int]:
-    """Return a topological order, smallest number first; vertices of a cycle come by number."""
-    import networkx
-
-    acyclic = networkx.condensation(_graph(count, edges))
+    acyclic = networkx.condensation(graph)
     members = {at: sorted(acyclic.nodes[at]["members"]) for at in acyclic}
     order = networkx.lexicographical_topological_sort(acyclic, lambda at: members[at][0])
-    return [vertex for at in order for vertex in members[at]]
-
-
-def _ranks(count: int, edges: Iterable[Edge]) -> list[int]:
-    import networkx
-
-    graph, ranks = _graph(count, edges), [0] * count
+    position = {vertex: n for n, vertex in enumerate(v for at in order for v in members[at])}
+    graph.remove_edges_from([(a, b) for a, b in edges if position[a] > position[b]])
+    ranks = [0] * count
     for rank, vertices in enumerate(networkx.topological_generations(graph)):
         for vertex in vertices:
             ranks[vertex] = rank
     for vertex in graph:
         if graph.succ[vertex] and not graph.pred[vertex]:
             ranks[vertex] = min(ranks[reader] for reader in graph.succ[vertex]) - 1
-    return ranks
+    return [(a, b) for a, b in edges if graph.has_edge(a, b)], ranks

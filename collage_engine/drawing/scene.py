@@ -22,7 +22,7 @@ from collage_engine.drawing.groups import (
 from collage_engine.drawing.layout import ALONG_GAP, BOX_HEIGHT, BOX_WIDTH, FAN, Layout, lay_out
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.graph import GraphRecord
-from collage_engine.records.placement import Conversion, Partition, Placement
+from collage_engine.records.placement import Partition, Placement
 from collage_engine.wording.amounts import bytes_text, time_text, total
 from collage_engine.wording.titles import toolchain_title
 
@@ -186,47 +186,16 @@ def placement_scene(record: GraphRecord, placement: Placement | None) -> Scene:
     return Scene(graph, groups, display, lay_out(len(display.boxes), display.edges))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DrawnTransition:
     """The values that pass along one drawn edge from one toolchain, format or device to another."""
 
     edge: int
     """Number of the edge in the display graph."""
-    source: str
-    target: str
-    """``source`` and ``target``: instances of the toolchains that make and read the values."""
-    bytes: int
-    """Bytes that the values have together."""
-    conversions: tuple[Conversion, ...] = ()
-    """Changes of format that the readers need."""
-    devices: tuple[str, str] = ("cpu", "cpu")
-
-    @property
-    def us(self) -> float | None:
-        """Returns the expected time of the conversions in µs; None where it is not known.
-
-        It is None, too, where there are no conversions.
-        """
-        return total(conversion.us for conversion in self.conversions)
-
-    @property
-    def label(self) -> str:
-        """Returns ``256 KiB``, with the conversion and its cost where there is one."""
-        ways = dict.fromkeys(
-            f"{conversion.source}→{conversion.target}" for conversion in self.conversions
-        )
-        if self.devices[0] != self.devices[1]:
-            ways[f"{self.devices[0]}→{self.devices[1]}"] = None
-        cost = "" if self.us is None else time_text(self.us)
-        return " ".join([bytes_text(self.bytes), *ways, *filter(None, [cost])])
-
-    @property
-    def sentence(self) -> str:
-        """Return what passes from whom to whom, for tool tips."""
-        return (
-            f"{toolchain_title(self.source)} hands {self.label} over to "
-            f"{toolchain_title(self.target)}"
-        )
+    label: str
+    """Their bytes, changes of format and device, and what the former cost: ``256 KiB``."""
+    sentence: str
+    """What passes from whom to whom, for tool tips."""
 
 
 LETTER = 6.0
@@ -265,7 +234,7 @@ def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransit
     if placement is None:
         return ()
     owner = {n: p for p in placement.partitions for n in p.nodes}
-    known = {(c.node, c.source, c.target): c for c in placement.conversions}
+    known_us = {(c.node, c.source, c.target): c.us for c in placement.conversions}
     number = {edge: at for at, edge in enumerate(shown.display.edges)}
     passing: dict[int, dict[tuple[int, str, str], tuple[Partition, Partition]]] = {}
     """By drawn edge the values that pass, each in both formats, with who makes and reads it."""
@@ -282,19 +251,14 @@ def transitions(shown: Scene, placement: Placement | None) -> tuple[DrawnTransit
     for at, passed in sorted(passing.items()):
         maker, reader = next(iter(passed.values()))
         values = {value for value, *_ in passed}
-        conversions = (
-            known.get(each) or Conversion(node=each[0], source=each[1], target=each[2])
-            for each in passed
-            if each[1] != each[2]
-        )
-        drawn.append(
-            DrawnTransition(
-                edge=at,
-                source=maker.instance,
-                target=reader.instance,
-                bytes=sum(kind.bytes for v in values for kind in shown.graph.calls[v].types),
-                conversions=tuple(conversions),
-                devices=(maker.device, reader.device),
-            )
-        )
+        size = sum(kind.bytes for value in values for kind in shown.graph.calls[value].types)
+        converted = [each for each in passed if each[1] != each[2]]
+        ways = [f"{gives}→{takes}" for _, gives, takes in converted]
+        if maker.device != reader.device:
+            ways.append(f"{maker.device}→{reader.device}")
+        us = total(map(known_us.get, converted))
+        cost = [] if us is None else [time_text(us)]
+        label = " ".join([bytes_text(size), *dict.fromkeys(ways), *cost])
+        source, target = toolchain_title(maker.instance), toolchain_title(reader.instance)
+        drawn.append(DrawnTransition(at, label, f"{source} hands {label} over to {target}"))
     return tuple(drawn)

@@ -303,24 +303,15 @@ class PartitionFigures:
     partition: Partition
     us: float | None
     """What the partition takes, in µs (``partition_us``)."""
-    operations: float
-    """Of its convolutions and matrix products."""
+    gflops: float | None
+    """The GFLOP/s that its convolutions and products achieve; None: its time is not known."""
+    gigabytes_per_s: float | None
+    """The GB/s that it achieves, likewise."""
     weights: int
     inputs: int
     outputs: int
     inside: int
     """Bytes of the values between its operators."""
-
-    @property
-    def gflops(self) -> float | None:
-        """Return the achieved GFLOP/s; None where the time is not known."""
-        return self.operations / self.us / 1e3 if self.us else None
-
-    @property
-    def gigabytes_per_s(self) -> float | None:
-        """Return the achieved GB/s; None where the time is not known."""
-        moved_bytes = self.weights + self.inputs + self.outputs
-        return moved_bytes / self.us / 1e3 if self.us else None
 
 
 def partition_figures(graph: GraphRecord, placement: Placement) -> list[PartitionFigures]:
@@ -346,11 +337,14 @@ def partition_figures(graph: GraphRecord, placement: Placement) -> list[Partitio
         read = {index for node in nodes for index in node.inputs}
         out = {i for i in made if i in graph.outputs or readers.get(i, set()) - operators}
         weights = {i for i in read if graph.values[i].constant}
+        us, moved_bytes = partition_us(placement, part), count(read - made) + count(out)
+        operations = sum(work[number].operations for number in part.nodes)
         figures.append(
             PartitionFigures(
                 partition=part,
-                us=partition_us(placement, part),
-                operations=sum(work[number].operations for number in part.nodes),
+                us=us,
+                gflops=operations / us / 1e3 if us else None,
+                gigabytes_per_s=moved_bytes / us / 1e3 if us else None,
                 weights=count(weights),
                 inputs=count(read - made - weights),
                 outputs=count(out),
@@ -366,12 +360,14 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
     A node's difference is known where it is a partition by itself in both runs: what a node takes
     within a larger partition was not measured.
     """
-    before, after = _by_node(a), _by_node(b)
+    parts, other_parts = (run.placement.partitions if run.placement else () for run in (a, b))
+    before = {node: part for part in parts for node in part.nodes}
+    after = {node: part for part in other_parts for node in part.nodes}
     owners = graph.node_of_operator
-    parts = placement_differences(a.placement, b.placement) if a.placement and b.placement else []
+    gaps = placement_differences(a.placement, b.placement) if a.placement and b.placement else []
     deltas = {
         operator: gap.delta_us
-        for gap in parts
+        for gap in gaps
         if len({owners[operator] for operator in gap.operators}) == 1
         for operator in gap.operators
     }
@@ -392,7 +388,7 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         )
     was, now = (run.placement.measured_us if run.placement else None for run in (a, b))
     gap = difference(b.placement, b, a.placement, a)
-    counts, other_counts = (Counter(part.toolchain for part in _parts(run)) for run in (a, b))
+    counts, other_counts = (Counter(part.toolchain for part in of) for of in (parts, other_parts))
     return Comparison(
         a=a.id,
         b=b.id,
@@ -400,16 +396,8 @@ def compare_runs(a: Run, b: Run, graph: GraphRecord) -> Comparison:
         delta_us=gap.us - gap.other_us if gap is not None and gap.in_common else None,
         against=gap.text if gap is not None else "",
         nodes=tuple(changes),
-        partitions=((len(_parts(a)), len(_parts(b))),),
+        partitions=((len(parts), len(other_parts)),),
         by_toolchain={
             name: (counts[name], other_counts[name]) for name in sorted(counts | other_counts)
         },
     )
-
-
-def _parts(run: Run) -> tuple[Partition, ...]:
-    return run.placement.partitions if run.placement else ()
-
-
-def _by_node(run: Run) -> dict[int, Partition]:
-    return {node: part for part in _parts(run) for node in part.nodes}

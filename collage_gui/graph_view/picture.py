@@ -33,7 +33,7 @@ EMPTY = Scene(
     OperatorGraph(GraphRecord(nodes=(), parameters=(), outputs=())),
     {},
     DisplayGraph((), (), ()),
-    Layout(places=[], routes=[], width=0.0, height=0.0, columns=1),
+    Layout(places=[], routes=[], width=0.0, height=0.0),
 )
 """What is drawn before there is a model."""
 
