@@ -56,8 +56,12 @@ class CudaDevice:
 
     @property
     def architecture(self) -> str:
-        """Returns what is compiled for, with the generation's own instructions, like ``sm_90a``."""
-        return architecture_of(self.capability)
+        """Return what is compiled for, like ``sm_90a`` for a compute capability of 9.0.
+
+        From Hopper on the suffix unlocks instructions of that generation only.
+        """
+        major, minor = self.capability
+        return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
     def record(self) -> Device:
         """Return this device as a record, called ``cuda:N``."""
@@ -93,15 +97,6 @@ class TargetChoice:
     """The device that runs a cuda target; None where nothing can be measured here."""
     reason: str | None = None
     """A sentence on why there is no device, where there is none."""
-
-
-def architecture_of(capability: tuple[int, int]) -> str:
-    """Return the architecture of a compute capability: ``sm_90a`` of 9.0.
-
-    From Hopper on the suffix unlocks instructions of that generation only.
-    """
-    major, minor = capability
-    return f"sm_{major}{minor}" + ("a" if major >= 9 else "")
 
 
 def generation(architecture: str) -> int:

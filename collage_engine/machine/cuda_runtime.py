@@ -137,10 +137,6 @@ class CudaRuntime:
         """Run a graph on a stream; it returns before the graph is done."""
         self.check(self.library.cudaGraphLaunch(graph, stream), "launching a graph")
 
-    def destroy_graph(self, graph: ctypes.c_void_p) -> None:
-        """Frees an executable graph."""
-        self.library.cudaGraphExecDestroy(graph)
-
 
 GRAPH_S = 0.001
 """Seconds that a sample of several calls lasts, such as a graph on a device: two thousand times
@@ -189,7 +185,7 @@ class DeviceTimer:
     def close(self) -> None:
         """Frees the graph of calls."""
         if self._graph is not None:
-            self._cuda.destroy_graph(self._graph)
+            self._cuda.library.cudaGraphExecDestroy(self._graph)
             self._graph = None
 
     def _issue(self, count: int) -> None:

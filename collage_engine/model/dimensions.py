@@ -311,14 +311,11 @@ def _has(inputs: Mapping[str, ValueInfoProto], names: _NamedSizes) -> str:
     return f"all sizes of its {counted(len(inputs), 'input')} are fixed or have no name"
 
 
-def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: str) -> Shapes:
+def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: str) -> None:
     """Give every graph input its sizes, in place.
 
     A size given for one input also holds for the same named dimension of the others, and for the
     names that are computed from it. A size of 0 that is given is meant as it stands.
-
-    Returns:
-        The shapes that were given.
 
     Raises:
         UsageError: A shape does not fit the model, or contradicts another one.
@@ -349,7 +346,6 @@ def set_shapes(model: ModelProto, shapes: Mapping[str, tuple[int, ...]], path: s
         for dim, size in zip(dims, given, strict=True):
             if size is not None:
                 dim.dim_value = size
-    return {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def _check_shape(

@@ -181,7 +181,7 @@ def import_model(
 
 def import_onnx(
     model: onnx.ModelProto,
-    path: str = "",
+    path: str = "the model",
     shapes: dict[str, tuple[int, ...]] | None = None,
     evaluate: Evaluate = evaluate_by_definition,
 ) -> ImportedModel:
@@ -200,7 +200,6 @@ def import_onnx(
     data = model.SerializeToString(deterministic=True)
     copy = onnx.load_model_from_string(data)
     digest = hashlib.sha256(data).hexdigest()
-    path = path or "the model"
     with _as_sentences(path):
         write_plainly(copy, path)
         return _import(copy, path, digest, shapes or {}, evaluate)
@@ -246,7 +245,7 @@ def _import(
     check_standard(model, path)
     model = in_known_opset(model, path)
     model, shapes = without_sequences(model, shapes, path, evaluate)
-    given = set_shapes(model, shapes, path)
+    set_shapes(model, shapes, path)
     onnx_nodes = len(model.graph.node)
     clean = clean_up(model, path)
     resolver = _resolved(clean, path, evaluate)
@@ -260,7 +259,7 @@ def _import(
         folded=tuple(n for n in clean.order if n not in lived),
         weights_bytes=sum(value.type.bytes for value in graph.record.constants),
         onnx_nodes=onnx_nodes,
-        shapes=given,
+        shapes=shapes,
     )
     values = graph.values
     named = {call.expr.args[0] for call in calls if _is_call_tir(call.expr)}

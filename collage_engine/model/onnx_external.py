@@ -60,7 +60,8 @@ def load_external_data(model: ModelProto, path: Path) -> None:
     outside = [tensor for tensor in every_tensor(model) if uses_external_data(tensor)]
     places = [_checked_place(tensor, path) for tensor in outside]
     stays: set[int] = set()
-    if sum(location.length for location in places) >= mapped_from_bytes():
+    mapped_from = int(os.environ.get(VARIABLE) or MAPPED_FROM_BYTES)
+    if sum(location.length for location in places) >= mapped_from:
         stays = {id(tensor) for tensor in model.graph.initializer}
     for tensor, location in zip(outside, places, strict=True):
         fits = location.length >= LEAST_BYTES and location.offset % ALIGNMENT == 0
@@ -140,11 +141,6 @@ class Place:
     file: Path
     offset: int
     length: int
-
-
-def mapped_from_bytes() -> int:
-    """Return the bytes of weights beside a model from which on they are mapped."""
-    return int(os.environ.get(VARIABLE) or MAPPED_FROM_BYTES)
 
 
 def keep_in_file(tensor: TensorProto, location: Place) -> None:

@@ -124,7 +124,7 @@ def one_sentence(text: str) -> str:
 def truncated(text: str, most: int = SENTENCE_CHARACTERS) -> str:
     """Return a sentence that may quote a file, with its middle left out where it is too long.
 
-    >>> bounded("x" * 10_000).count("x") < SENTENCE_CHARACTERS
+    >>> truncated("x" * 10_000).count("x") < SENTENCE_CHARACTERS
     True
     """
     end = most // 4
@@ -136,9 +136,9 @@ def first_line(text: str, otherwise: str = "") -> str:
     return next((line.strip() for line in text.splitlines() if line.strip()), otherwise)
 
 
-def last_line(text: str, otherwise: str = "") -> str:
+def last_line(text: str) -> str:
     """Return the last line of a text that is not blank, without blanks around it."""
-    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), otherwise)
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
 def short_reason(error: BaseException, *, line: Literal["first", "last"] = "last") -> str:
