@@ -101,7 +101,7 @@ def _first_answer(state: RunState) -> None:
     _race_whole_models(state)
     before, state.task = state.task, choose_threads(state)
     if threads_of(state.task.settings) != threads_of(before.settings):
-        state.race.close()
+        state.race.bench.close()
         state.catalog, state.inputs = enumerate_candidates(state.task, state.control)
         _race_whole_models(state)
 

@@ -68,12 +68,8 @@ class TimingRequest:
     """What is measured next, these and later ones: its kernels are compiled at once before."""
 
 
-@dataclass(frozen=True)
-class TimingReply:
-    """A message on the way: the cost of the candidate with this measurement key."""
-
-    key: str
-    cost: Cost
+TimingReply = tuple[str, Cost]
+"""A message on the way: a measurement key, and the cost of the candidate that has it."""
 
 
 READING_S = 3e-6

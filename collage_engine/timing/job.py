@@ -18,7 +18,7 @@ from collage_engine.machine.cuda_runtime import LOST_DEVICE, DeviceFault
 from collage_engine.machine.faults import OWN_RISK
 from collage_engine.records.candidate import Candidate, Cost, invalid
 from collage_engine.store.store import now_text
-from collage_engine.support.errors import MeasureError, fault_reason
+from collage_engine.support.errors import fault_reason
 from collage_engine.timing.child import OpenRequest, TimingReply, TimingRequest, undisturbed
 from collage_engine.timing.protocol import TimedCall, time_interleaved
 
@@ -43,17 +43,13 @@ class MeasureJob:
         Args:
             request: An ``OpenRequest``, or a ``TimingRequest``.
             send: Takes replies on their way to the parent.
-
-        Raises:
-            MeasureError: No model is open.
         """
         if isinstance(request, OpenRequest):
             self.bench = self.open(request)
             gc.collect()
             gc.freeze()  # the model's records need no collecting between timings
             return
-        if self.bench is None:
-            raise MeasureError("no model is open in the measuring process")
+        assert self.bench is not None
         assert isinstance(request, TimingRequest)
         run_group(self.bench, request, send)
 
@@ -93,7 +89,7 @@ def run_group(
                 except (Exception, SystemExit) as error:
                     at_risk = OWN_RISK.get()
                     ran = at_risk is not None and at_risk.doing == RUNNING
-                    send(TimingReply(key, invalid(fault_reason(error), wrong_numbers=ran)))
+                    send((key, invalid(fault_reason(error), wrong_numbers=ran)))
                 else:
                     ready[key] = candidate, opened.enter_context(contextlib.closing(prepared))
         _time_group(request, ready, send)
@@ -120,7 +116,7 @@ def _time_group(
     except Exception as error:
         at_risk = OWN_RISK.get()
         assert at_risk is not None
-        send(TimingReply(at_risk.who, invalid(fault_reason(error))))
+        send((at_risk.who, invalid(fault_reason(error))))
         others = {key: prepared for key, prepared in ready.items() if key != at_risk.who}
         return _time_group(request, others, send)
     finally:
@@ -136,7 +132,7 @@ def _time_group(
             max_rel_error=ready[key][1].max_rel_error,
             measured_at=now_text(),
         )
-        send(TimingReply(key, cost))
+        send((key, cost))
 
 
 def _timed_call(candidate: Candidate, prepared: PreparedCandidate) -> TimedCall:

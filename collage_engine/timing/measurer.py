@@ -207,15 +207,10 @@ class MeasureCall:
 
     def __post_init__(self) -> None:
         self.measured_before = self.counts.measured
-        self.by_key: dict[str, list[Candidate]] = {}
-        for group in self.groups:
-            for candidate in group:
-                if not candidate.key:
-                    raise MeasureError(f"candidate {candidate.id} has no measurement key")
-                self.by_key.setdefault(candidate.key, []).append(candidate)
+        self.by_key = defaultdict[str, list[Candidate]](list)
+        for candidate in (candidate for group in self.groups for candidate in group):
+            self.by_key[candidate.key].append(candidate)
         self.began = time.monotonic()
-        self.compiled_groups = 0
-        """Groups whose kernels were compiled, or are with the next request."""
         self.ahead: list[Candidate] = []
         """Candidates whose kernels are to be compiled with the next request."""
         self.was_unexplained = False
@@ -231,6 +226,7 @@ class MeasureCall:
             stored = self.measurer.store.get_many(self.by_key, self.measurer.model.sha256)
             for key, cost in stored.items():
                 self.note(key, cost, from_store=1)
+        compiled_groups = 0  # or their kernels are with the next request
         try:
             for number, group in enumerate(self.groups):
                 wanted = self.unmeasured(group)
@@ -238,9 +234,9 @@ class MeasureCall:
                     continue
                 if time.monotonic() >= self.deadline:
                     break
-                if number >= self.compiled_groups:
-                    self.compiled_groups = number + GROUPS_AHEAD
-                    next_groups = self.groups[number : self.compiled_groups]
+                if number >= compiled_groups:
+                    compiled_groups = number + GROUPS_AHEAD
+                    next_groups = self.groups[number:compiled_groups]
                     self.ahead = [c for each in next_groups for c in self.unmeasured(each)]
                 self.progress(wanted[0].label, wanted[0].nodes)
                 self.group(wanted)
@@ -295,7 +291,8 @@ class MeasureCall:
             return
 
         def answered(reply: TimingReply) -> None:
-            self.keep(waiting.pop(reply.key), reply.cost)
+            key, cost = reply
+            self.keep(waiting.pop(key), cost)
 
         self.measurer.worker.call(request, self.seconds_left(), self.cancel, answered)
         if waiting:

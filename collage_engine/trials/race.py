@@ -68,7 +68,7 @@ def _silent(done: int, total: int, now: str) -> None:
 
 
 class Race:
-    """Builds and times whole placements; closing it ends their processes.
+    """Builds and times whole placements; closing its bench ends their processes.
 
     Attributes:
         bench: Builds placements and runs them in processes.
@@ -103,16 +103,6 @@ class Race:
         self._answered: RaceEntry | None = None
         self._random = random.Random(seed)
         self._round = 0
-
-    def __enter__(self) -> Race:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End every process; modules stay."""
-        self.bench.close()
 
     @property
     def leader(self) -> RaceEntry | None:

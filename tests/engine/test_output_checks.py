@@ -360,8 +360,8 @@ def test_no_error_is_told_of_outputs_that_were_not_checked(
     cover = tuple(cover_in_turn(model, ["onnxruntime"]))
     for unseen, error in ((frozenset({"v0"}), 0.0), (frozenset({"v0", "x2"}), None)):
         sample = Sample(inputs, truth, {}, unseen)
-        bench = TrialBench(model, [sample], 1e-4, tmp_path / str(error))
-        with Race(bench) as race:
+        with TrialBench(model, [sample], 1e-4, tmp_path / str(error)) as bench:
+            race = Race(bench)
             found = race.try_cover(Contender(name="a", kind="collage", cover=cover))
         assert (found.max_rel_error, found.reason) == (error, None)
 
@@ -402,7 +402,8 @@ def test_a_placement_that_computes_whole_numbers_in_floats_is_refused(
     tolerance = run_tolerance(model, RunSettings(), inputs)
     sample = Sample(inputs, truth, tolerance.by_output)
     cover = tuple(cover_in_turn(model, ["openvino"]))
-    with Race(TrialBench(model, [sample], tolerance.value, tmp_path)) as race:
+    with TrialBench(model, [sample], tolerance.value, tmp_path) as bench:
+        race = Race(bench)
         found = race.try_cover(Contender(name="openvino", kind="whole-model", cover=cover))
     assert found.reason is not None
     assert found.reason.startswith("wrong numbers in the output 'rows': off by ")

@@ -80,7 +80,8 @@ def failures(
     Failing.error = error
     Failing.limits.clear()
     script.worker = lambda target, *, env=None, name="": Failing(script, env or {})  # type: ignore[method-assign]
-    with Race(script.bench(folder, faults=faults, left_s=lambda: left_s)) as race:
+    with script.bench(folder, faults=faults, left_s=lambda: left_s) as bench:
+        race = Race(bench)
         trials = [
             race.try_cover(Contender(name=f"p{k}", kind="collage", cover=cover(f"p{k}")))
             for k in range(times)

@@ -282,10 +282,3 @@ def test_a_model_that_cannot_be_opened_says_so(make_bed):
     bed = make_bed("crash.onnx")
     with pytest.raises(MeasureError, match=r"crash\.onnx could not be opened.*SIGABRT"):
         bed.measure(candidate("good"))
-
-
-def test_a_candidate_without_a_key_is_refused(bed):
-    instance = ToolchainInstance(toolchain="t")
-    nameless = CandidateRecord(id="x", instance=instance, nodes=(0,), label="l")
-    with pytest.raises(MeasureError, match="no measurement key"):
-        MeasureCall(bed.measurer, [(nameless,)])

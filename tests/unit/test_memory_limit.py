@@ -33,7 +33,8 @@ def confirmed(folder: Path, most: int) -> RaceResult:
     contenders = [Contender(name=n, kind="collage", cover=cover(n)) for n in ("large", "small")]
     for name, why in (("pinned", "a pin"), ("licence", "beyond the limits: its licence")):
         contenders.append(Contender(name=name, kind="greedy", cover=cover(name), barred=why))
-    with Race(script.bench(folder, most_memory_bytes=most)) as race:
+    with script.bench(folder, most_memory_bytes=most) as bench:
+        race = Race(bench)
         race.enter(contenders)
         return race.finish()
 
@@ -64,7 +65,8 @@ def test_one_placement_is_loaded_at_a_time(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(placement_process, "ONE_LOADED_FROM_BYTES", 0)
     script = Script()
     script.us |= {"a": 120.0, "b": 80.0, "c": 100.0}
-    with Race(script.bench(tmp_path)) as race:
+    with script.bench(tmp_path) as bench:
+        race = Race(bench)
         race.enter(contenders("abc"))
         done = race.finish()
     assert done.winner.contender.name == "b" and done.winner.measured_us == pytest.approx(80.0)

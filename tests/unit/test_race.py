@@ -6,6 +6,7 @@ import math
 import random
 import threading
 import time
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -55,10 +56,10 @@ class Clock:
         return self.now
 
 
+@contextmanager
 def race(script, tmp_path, *, ends_at=1e9, clock=None, runner=None, **more):
-    return Race(
-        script.bench(tmp_path, **(runner or {})), ends_at, clock=clock or Clock(), seed=1, **more
-    )
+    with script.bench(tmp_path, **(runner or {})) as bench:
+        yield Race(bench, ends_at, clock=clock or Clock(), seed=1, **more)
 
 
 def raced(script, tmp_path, *contenders):

@@ -83,7 +83,8 @@ def test_the_time_left_that_is_shown_obeys_the_budget() -> None:
 
 
 def test_a_step_has_half_of_the_time_and_no_less_than_is_worthwhile(tmp_path: Path) -> None:
-    with Race(Script().bench(tmp_path), clock=lambda: 0.0) as race:
+    with Script().bench(tmp_path) as bench:
+        race = Race(bench, clock=lambda: 0.0)
         kept_s = 3 / 2  # a third of the time, where little is left
         race.clock.ends_at = kept_s * (LEAST_S - 1)
         assert race.clock.for_step_s == 0.0

@@ -76,10 +76,10 @@ def _race_of_objective(state: RunState) -> Race:
     contenders = [
         result.contender for result in timed(race.standings.results()) if result.contender.eligible
     ]
-    race.close()
-    bench = bench_of(state, confirming_settings(settings), race.standings.modules)
+    race.bench.close()
+    bench = control.open(bench_of(state, confirming_settings(settings), race.standings.modules))
     ends_at = control.ends_at - exporting_s(task)
-    other = control.open(Race(bench, ends_at, keep=control.keep))
+    other = Race(bench, ends_at, keep=control.keep)
     other.enter(contenders)
     return other
 

@@ -52,9 +52,8 @@ def open_race(state: RunState) -> Race:
     ends_at = control.ends_at - task.settings.tune_budget_s - exporting_s(task)
     if task.settings.objective != "latency":
         ends_at -= STEP_SHARE * max(0.0, ends_at - time.monotonic())
-    bench = bench_of(state, trial_settings(task.settings))
-    race = Race(bench, ends_at, keep=control.keep, on_answer=partial(_announce, state))
-    return control.open(race)
+    bench = control.open(bench_of(state, trial_settings(task.settings)))
+    return Race(bench, ends_at, keep=control.keep, on_answer=partial(_announce, state))
 
 
 def _announce(state: RunState) -> None:
