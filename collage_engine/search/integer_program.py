@@ -93,9 +93,8 @@ class IntegerProgram:
         for sets in self.holding:
             row = [column for s in sets for column in self.columns_of_set[s]]
             self._rows.append((1.0, row, [1.0] * len(row)))
-        for position, value in enumerate(space.values):
-            if value is not None:
-                self._add_value(position, value)
+        for position, value in space.values.items():
+            self._add_value(position, value)
         top = max((cost for cost in costs if cost < IMPOSSIBLE), default=1)
         self.unit = max(1.0, float(top) / LARGEST_COST)
         """Internal cost of one unit of the objective."""

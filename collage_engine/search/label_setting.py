@@ -232,7 +232,7 @@ class LabelSetting:
             for _, demands, cost in self.labels_before(move):
                 if cost < best.get(demands, IMPOSSIBLE):
                     best[demands] = cost
-        values = [value for k in state.live if (value := self.space.values[k]) is not None]
+        values = [self.space.values[position] for position in state.live]
 
         def excess(one: Demands, other: Demands) -> int:
             return sum(map(Value.gap, values, one, other, state.unconsumed))

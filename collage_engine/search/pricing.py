@@ -122,7 +122,7 @@ class Value:
         self.atoms = atoms
         """("to", toolchain) and ("as", format) to the number of the atom, transitions first."""
         self.handovers = sum(1 for kind, _ in atoms if kind == "to")
-        self.node_atoms: dict[int, int] = {}
+        self.node_atoms = dict.fromkeys(consumers, 0)
         """Consumer to the atoms that a partition holding it may demand."""
         self.sources: list[Prices] = []
         """The distinct prices it can be produced with."""

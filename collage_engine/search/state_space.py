@@ -180,8 +180,8 @@ class StateSpace:
         self.holding: list[list[NodeSet]] = [[] for _ in given]
         """Position to the node sets that hold it."""
         self._gather(problem, usable, positions)
-        self.values: list[Value | None] = [None] * self.count
-        """Filled by :mod:`weights`; None where no transition of the value costs anything."""
+        self.values: dict[int, Value] = {}
+        """Position to the value; filled by :mod:`weights`, where a transition costs anything."""
         self.states: dict[StateKey, State] = {}
         self.ordered: list[State] | None = None
         """All states that can be reached, in an order in which moves lead forward; None until
@@ -227,19 +227,14 @@ class StateSpace:
             return True
         return bool(state.covered_ahead >> (position - state.first_uncovered) & 1)
 
-    def _set_live(self, state: State, live: Iterable[int]) -> None:
+    def _set_live(self, state: State, live: Sequence[int]) -> None:
         """Store the live values of a state, which are the same on every path to it."""
-        state.live = tuple(live)
-        open_consumers = []
-        unconsumed = []
-        for position in state.live:
-            value = self.values[position]
-            assert value is not None
-            still_open = sum(1 for c in value.consumers if not self._covered(state, c))
-            open_consumers.append(still_open)
-            unconsumed.append(still_open == len(value.consumers))
-        state.open_consumers = tuple(open_consumers)
-        state.unconsumed = tuple(unconsumed)
+        values = [self.values[position] for position in live]
+        left = [sum(not self._covered(state, c) for c in value.consumers) for value in values]
+        state.live, state.open_consumers = tuple(live), tuple(left)
+        state.unconsumed = tuple(
+            count == len(value.consumers) for count, value in zip(left, values, strict=True)
+        )
 
     def moves(self, state: State) -> list[Move]:
         """Return the moves that start at a state; they are computed once."""
@@ -321,35 +316,23 @@ class StateSpace:
     def _connect_values(self, state: State, nodes: NodeSet, move: Move) -> None:
         """Compute, for a move, where each live value comes from and goes to."""
         target = move.target
-        alive = list(nodes.produced)
-        consumed_here = set(nodes.consumed)
-        for position in state.live:
-            value = self.values[position]
-            assert value is not None
-            if position not in consumed_here or any(
-                not self._covered(target, c) for c in value.consumers
-            ):
-                alive.append(position)
-        alive.sort()
+        left = {
+            position: [c for c in self.values[position].consumers if not self._covered(target, c)]
+            for position in nodes.consumed
+        }
+        alive = sorted(p for p in (*nodes.produced, *state.live) if left.get(p, True))
         if not target.live and alive:
             self._set_live(target, alive)
         slot_here = {position: slot for slot, position in enumerate(state.live)}
         slot_there = {position: slot for slot, position in enumerate(target.live)}
-        here = len(state.live)
         consumed = []
-        source = dict(slot_here)
-        for nth, position in enumerate(nodes.consumed):
-            value = self.values[position]
-            assert value is not None
+        for position, consumers in left.items():
             keep = 0
-            if position in slot_there:
-                for consumer in value.consumers:
-                    if not self._covered(target, consumer):
-                        keep |= value.node_atoms[consumer]
+            for consumer in consumers:
+                keep |= self.values[position].node_atoms[consumer]
             consumed.append((slot_here[position], keep))
-            source[position] = here + nth
-        for nth, position in enumerate(nodes.produced):
-            source[position] = here + len(nodes.consumed) + nth
+        places = (*state.live, *nodes.consumed, *nodes.produced)
+        source = {position: place for place, position in enumerate(places)}
         move.consumed = tuple(consumed)
         move.produced = tuple(slot_there[position] for position in nodes.produced)
         move.gather_values = tuple_selector(tuple(source[position] for position in target.live))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from collage_engine.search.pricing import IMPOSSIBLE, PriceBook, Prices, Value, units
 from collage_engine.search.problem import PLAIN, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from collage_engine.search.problem import ProblemCandidate
     from collage_engine.search.state_space import NodeSet, StateSpace
@@ -108,29 +109,23 @@ class Weights:
 
     def _set_transitions(self) -> None:
         """Set demands, prices and output conversions of every candidate."""
-        space = self.space
-        values = space.values
-        prices: dict[tuple[int, str, str], Prices] = {}
+        space, source = self.space, cache(self._source)
         for nodes in space.node_sets:
             inside = set(nodes.members)
-            nodes.consumed = tuple(i for i in nodes.inputs if values[i] is not None)
+            nodes.consumed = tuple(i for i in nodes.inputs if i in space.values)
             nodes.produced = tuple(
                 m
                 for m in nodes.members
-                if values[m] is not None and any(c not in inside for c in space.consumers[m])
+                if m in space.values and any(c not in inside for c in space.consumers[m])
             )
-            self._set_node_set(nodes, prices)
-        for value in values:
-            if value is not None:
-                for consumer in value.consumers:
-                    value.node_atoms.setdefault(consumer, 0)
+            self._set_node_set(nodes, source)
 
-    def _set_node_set(self, nodes: NodeSet, known: dict[tuple[int, str, str], Prices]) -> None:
+    def _set_node_set(self, nodes: NodeSet, source: Callable[[int, str, str], Prices]) -> None:
         """Set demands, prices and output conversions of a node set's candidates.
 
         Args:
             nodes: The node set.
-            known: Prices by (position, toolchain, format), which are reused and added to.
+            source: Returns the prices of a value by position, toolchain and format.
         """
         space = self.space
         inside = set(nodes.members)
@@ -148,28 +143,19 @@ class Weights:
                 self._demand(candidate, position, consumers[position])
                 for position in nodes.consumed
             )
-            produced = []
-            for position in nodes.produced:
-                name = candidate.gives.get(self._node(position), PLAIN)
-                key = (position, candidate.toolchain, name)
-                prices = known.get(key)
-                if prices is None:
-                    prices = known[key] = self._source(position, candidate.toolchain, name)
-                produced.append(prices)
-            self.prices[index] = tuple(produced)
+            self.prices[index] = tuple(
+                source(m, candidate.toolchain, candidate.gives.get(self._node(m), PLAIN))
+                for m in nodes.produced
+            )
 
     def _demand(self, candidate: ProblemCandidate, position: int, consumers: Sequence[int]) -> int:
         """Return the atoms that a candidate demands of a value, and note them for its consumers."""
         value = self.space.values[position]
-        assert value is not None
         name = candidate.takes.get(self._node(position), PLAIN)
-        mask = 0
-        for atom in (("to", candidate.toolchain), ("as", name)):
-            number = value.atoms.get(atom)
-            if number is not None:
-                mask |= 1 << number
+        atoms = (("to", candidate.toolchain), ("as", name))
+        mask = sum(1 << value.atoms[atom] for atom in atoms if atom in value.atoms)
         for consumer in consumers:
-            value.node_atoms[consumer] = value.node_atoms.get(consumer, 0) | mask
+            value.node_atoms[consumer] |= mask
         return mask
 
     def _source(self, position: int, toolchain: str, name: str) -> Prices:
@@ -177,15 +163,14 @@ class Weights:
 
         A graph output is converted to plain by its producer, so that costs nothing more.
         """
-        value = self.space.values[position]
-        assert value is not None
-        prices = []
-        for atom in value.atoms:
-            price = self._price(position, (toolchain, name), atom)
-            if atom == ("as", PLAIN) and position in self._outputs:
-                price = 0
-            prices.append(price)
-        interned = self.book.intern(tuple(prices), value.handovers)
+        value, is_output = self.space.values[position], position in self._outputs
+        prices = tuple(
+            0
+            if is_output and atom == ("as", PLAIN)
+            else self._price(position, (toolchain, name), atom)
+            for atom in value.atoms
+        )
+        interned = self.book.intern(prices, value.handovers)
         if interned not in value.sources:
             value.sources.append(interned)
         return interned
