@@ -493,7 +493,7 @@ class Document(QObject):
         if shown is None or self.comparison.is_itself():
             return None
         if reference.kind == "run":
-            run = self.runs.find(reference.name)
+            run = self.comparison.run
             if run is None or run.placement is None:
                 return None
             pins = tuple(verdict.pin for verdict in run.pins)

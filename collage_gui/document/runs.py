@@ -249,6 +249,11 @@ class ReferenceComparison(QObject):
         """The nodes that differ between the reference run and the shown run."""
         placement.changed.connect(self._compare)
 
+    @property
+    def run(self) -> Run | None:
+        """Return the run that numbers are compared with, where it is one."""
+        return self._runs.find(self.reference.name) if self.reference.kind == "run" else None
+
     def set_reference(self, reference: Reference) -> None:
         """Compare everything with another run or baseline."""
         self.reference = reference
@@ -258,7 +263,7 @@ class ReferenceComparison(QObject):
     def _compare(self) -> None:
         shown, graph = self._placement.shown, self._graph()
         run = self._runs.find(shown.run) if shown is not None else None
-        other = self._runs.find(self.reference.name) if self.reference.kind == "run" else None
+        other = self.run
         self.result = None
         if run is not None and other is not None and run is not other and graph is not None:
             self.result = compare_runs(other, run, graph)
@@ -266,10 +271,9 @@ class ReferenceComparison(QObject):
     def reference_time(self) -> tuple[str, float | None]:
         """Return the name of the reference and its latency in µs; None where it is not known."""
         if self.reference.kind == "run":
-            run = self._runs.find(self.reference.name)
-            if run is None:
+            if self.run is None:
                 return self.reference.name, None
-            return self._runs.title_of(run), latency_us(run.placement)
+            return self._runs.title_of(self.run), latency_us(self.run.placement)
         baseline = self.reference_baseline()
         if baseline is None:
             return self.reference.name or "best baseline", None
@@ -280,9 +284,8 @@ class ReferenceComparison(QObject):
         shown, baseline = self._placement.shown, self.reference_baseline()
         if shown is None:
             return False
-        if self.reference.kind == "run":
-            run = self._runs.find(self.reference.name)
-            return run is not None and run.placement is shown.placement
+        if self.run is not None:
+            return self.run.placement is shown.placement
         return baseline is not None and baseline.is_of(shown.placement)
 
     def reference_baseline(self) -> Baseline | None:
@@ -309,7 +312,7 @@ class ReferenceComparison(QObject):
             placement = shown.placement if shown is not None else None
         if self.reference.kind != "run":
             return difference(placement, run, self.reference_baseline())
-        other = self._runs.find(self.reference.name)
+        other = self.run
         return difference(placement, run, other.placement if other is not None else None, other)
 
     def is_decided(self) -> bool:

@@ -68,17 +68,15 @@ def run_bars(document: Document, run: Run | None) -> list[Bar]:
         document: The document; what it shows without a run is an estimate.
         run: The run whose baselines are shown.
     """
-    return [
-        *_shown_bars(document),
-        *_own_bars(document, run),
-        *_found_bars(document, run),
-        *_baseline_bars(document, run),
-    ]
+    bars = [*_shown_bars(document), *_own_bars(document, run)]
+    if run is not None:
+        bars += [*_found_bars(document, run), *_baseline_bars(document, run)]
+    return bars
 
 
-def _against(document: Document, timed: Placement | Baseline | None) -> list[str]:
+def _against(document: Document, timed: Placement | Baseline) -> list[str]:
     """Return the difference from the reference, as far as rounds that both had can tell."""
-    delta = document.comparison.difference(timed) if timed is not None else None
+    delta = document.comparison.difference(timed)
     return [delta.text] if delta is not None and delta.state not in ("apart", "same") else []
 
 
@@ -92,18 +90,25 @@ def _shown_bars(document: Document) -> list[Bar]:
     return [Bar(title, figures.latency_us(shown.placement), strong=True, note=note)]
 
 
-def _bar_of(placement: Placement, label: str, key: str, note: str, strong: bool) -> Bar:
-    """Return the bar of a placement, with its whisker."""
-    low, high = placement.spread_us or (None, None)
-    return Bar(label, figures.latency_us(placement), low, high, note=note, key=key, strong=strong)
+def _bar_of(
+    timed: Placement | Baseline,
+    label: str,
+    key: str,
+    note: str,
+    strong: bool = False,
+    colour: str = NEUTRAL,
+) -> Bar:
+    """Return the bar of a placement or a baseline, with its whisker."""
+    us = figures.latency_us(timed) if isinstance(timed, Placement) else timed.measured_us
+    low, high = timed.spread_us or (None, None)
+    return Bar(label, us, low, high, colour, note, key, strong)
 
 
 def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
     current = document.placement.shown.run if document.placement.shown else None
     bars = []
-    under_way = document.runs.provisional
-    runs = list(reversed(document.runs.visible[-AT_A_GLANCE:]))
-    for run in [under_way, *runs] if under_way is not None else runs:
+    newest = reversed(document.runs.visible[-AT_A_GLANCE:])
+    for run in filter(None, [document.runs.provisional, *newest]):
         placement = run.placement
         if placement is None:
             continue
@@ -122,25 +127,23 @@ def _own_bars(document: Document, shown: Run | None) -> list[Bar]:
     return bars
 
 
-def _found_bars(document: Document, run: Run | None) -> list[Bar]:
+def _found_bars(document: Document, run: Run) -> list[Bar]:
     """Return the best placement that the search found, where a run exports something else."""
-    bars = run.best_found() if run is not None else None
-    if run is None or bars is None or run.winner == "collage":
+    found = run.best_found()
+    if found is None or run.winner == "collage":
         return []
-    notes = _against(document, bars)
-    if bars.measured_us is None:
+    notes = _against(document, found)
+    if found.measured_us is None:
         notes = ["expected, not measured"]
     elif "collage" in run.tied:
         notes += [TIED_WITH_EXPORTED]
-    note = ", ".join([*notes, counted(len(bars.partitions), "partition")])
+    note = ", ".join([*notes, counted(len(found.partitions), "partition")])
     shown = document.placement.shown
     strong = shown is not None and shown.found_by == run.id
-    return [_bar_of(bars, "Best of the search", f"found:{run.id}", note, strong)]
+    return [_bar_of(found, "Best of the search", f"found:{run.id}", note, strong)]
 
 
-def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:
-    if run is None:
-        return []
+def _baseline_bars(document: Document, run: Run) -> list[Bar]:
     bars = []
     # A quick confirmation says once that it times few of them, and not beside each.
     quick = figures.was_wanted_quickly(run)
@@ -149,20 +152,11 @@ def _baseline_bars(document: Document, run: Run | None) -> list[Bar]:
     ours = run.placement.measured_us if run.placement is not None else None
     shown = [b for b in shown if b.name != run.winner or b.measured_us != ours]
     for each in sorted(shown, key=lambda b: b.measured_us or float("inf")):
-        low, high = each.spread_us or (None, None)
-        single = each.kind == "whole-model"
+        title, key = baseline_title(each), f"baseline:{each.name}"
+        colour = toolchain_look(each.name).colour if each.kind == "whole-model" else NEUTRAL
         notes = _against(document, each) if each.measured_us is not None else []
-        bars.append(
-            Bar(
-                baseline_title(each),
-                each.measured_us,
-                low,
-                high,
-                colour=toolchain_look(each.name).colour if single else NEUTRAL,
-                note=", ".join(filter(None, [*notes, _baseline_note(run, each)])),
-                key=f"baseline:{each.name}",
-            )
-        )
+        note = ", ".join(filter(None, [*notes, _baseline_note(run, each)]))
+        bars.append(_bar_of(each, title, key, note, colour=colour))
     return bars
 
 
@@ -537,9 +531,8 @@ class FactsPage(QWidget):
             facts += placement_facts(shown.placement)
         else:
             facts = run_facts(run) if run is not None else []
-            if run is not None and document.comparison.reference.kind == "run":
-                other = document.runs.find(document.comparison.reference.name)
-                other = None if other is run else other
+            if run is not None and run is not document.comparison.run:
+                other = document.comparison.run
         before = run_facts(other) if other is not None else []
         self.model.bold = lambda row: other is not None and row[1] != (row[2] or DASH)
         self.model.set_rows(
@@ -605,8 +598,7 @@ def _run_texts(document: Document, run: Run) -> list[str]:
     if run.accuracy is not None:
         parts += [f"{fact.name} {fact.value}" for fact in accuracy_facts(run)]
     parts += [limit.reason or limit.text for limit in run.limits]
-    reference = document.comparison.reference
-    other = document.runs.find(reference.name) if reference.kind == "run" else None
+    other = document.comparison.run
     if other is not None and other is not run:
         parts.append(figures.drift_text(run, other, document.runs.title_of(other)))
     return parts
