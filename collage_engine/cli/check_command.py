@@ -184,11 +184,9 @@ def sentence(check: GateCheck) -> str:
     if check.name == "error":
         return f"largest error {check.value:.1e} (relative), allowed {check.limit:.1e}"
     if check.name == "memory":
-        assert check.value is not None and check.limit is not None
         return f"loading adds {bytes_text(check.value)}, allowed {bytes_text(check.limit)}"
     if check.us is None:
         return "equal: both are the same module, byte for byte"
-    assert check.value is not None and check.limit is not None
     return (
         f"{time_text(check.us)}, the baseline {time_text(check.baseline_us)}: "
         f"{gain_text(check.value, 1.0)}, allowed {gain_text(check.limit, 1.0)}"

@@ -140,9 +140,8 @@ def _make_ready(places: Sequence[tuple[Path, Path | None]]) -> None:
     from collage_engine.artifact.artifact import check_target_folder
     from collage_engine.store.session_file import earlier_session
 
-    for folder, _ in places:
-        check_target_folder(folder)
     for folder, session in places:
+        check_target_folder(folder)
         if len(places) > 1:
             folder.parent.mkdir(parents=True, exist_ok=True)
         if session is not None:

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     GraphRecord,
     Node,
     OperatorNumber,
@@ -19,7 +18,6 @@ from collage_engine.records.graph import (
     ValueIndex,
     first,
     members,
-    one_operator,
     operator_set,
 )
 
@@ -209,8 +207,8 @@ class DataflowGraph:
         groups: dict[int, OperatorSet] = {}
         for node in self.nodes:
             if node.onnx_node >= 0:
-                known = groups.get(node.onnx_node, NO_OPERATORS)
-                groups[node.onnx_node] = known | one_operator(node.index)
+                known = groups.get(node.onnx_node, 0)
+                groups[node.onnx_node] = known | 1 << node.index
         together = self._inseparable(groups.values())
         return {o: bits for bits in together for o in members(bits) if bits.bit_count() > 1}
 
@@ -233,7 +231,7 @@ class DataflowGraph:
         """
         several = [tuple(members(group)) for group in groups if group.bit_count() > 1]
         if not several:
-            return [one_operator(operator) for operator in members(self.everything)]
+            return [1 << operator for operator in members(self.everything)]
         import networkx as nx  # takes 0.2 s to import
 
         graph: nx.DiGraph[OperatorNumber] = nx.DiGraph()
@@ -249,7 +247,7 @@ class DataflowGraph:
         """Return the set with the atoms of its operators completed."""
         completed = operators
         for operator in members(operators) if self.atoms else ():
-            completed |= self.atoms.get(operator, NO_OPERATORS)
+            completed |= self.atoms.get(operator, 0)
         return completed
 
     def whole_part(self, operators: OperatorSet) -> OperatorSet:

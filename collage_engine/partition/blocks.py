@@ -18,7 +18,6 @@ from collage_engine.records.graph import (
     OperatorNumber,
     OperatorSet,
     members,
-    one_operator,
     operator_set,
 )
 
@@ -85,7 +84,7 @@ def _between_cuts(
         while node is not None:
             if cuts >> node & 1:
                 count += 1
-                block = below & graph.upstream[node] | one_operator(node)
+                block = below & graph.upstream[node] | 1 << node
                 if block.bit_count() > MAX_GROUP:
                     break
                 if count in SEGMENTS or not (count & count - 1 or level % (count // 2)):

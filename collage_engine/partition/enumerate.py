@@ -30,7 +30,6 @@ from collage_engine.records.graph import (
     OperatorSet,
     first,
     members,
-    one_operator,
     operator_set,
 )
 from collage_engine.records.precision import PRODUCTS, is_reduced, short
@@ -63,7 +62,7 @@ def why_not(graph: DataflowGraph, source: CandidateSource, index: OperatorNumber
         source: The toolchain instance with its rules.
         index: The operator.
     """
-    node = graph.atoms.get(index, one_operator(index))
+    node = graph.atoms.get(index, 1 << index)
     for part in (index, *members(node)):
         refusal = source.refusal(graph, part)
         if refusal is not None:
@@ -137,7 +136,7 @@ class _Collector:
         graph, is_native = self.graph, self.source.lowers_to_tir
         self.rules()
         for operator in members(self.supported):
-            self.add(one_operator(operator), "operator")
+            self.add(1 << operator, "operator")
         for group in groups if is_native else ():
             self.add(group, "fuse-ops")
         for cover in (greedy(graph, [self.source]), *covers):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.regions import merge_regions
-from collage_engine.records.graph import NO_OPERATORS, OperatorNumber, OperatorSet, members
+from collage_engine.records.graph import OperatorNumber, OperatorSet, members
 
 if TYPE_CHECKING:
     from collage_engine.partition.rules import CandidateSource
@@ -77,7 +77,7 @@ def greedy(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> GreedyCo
     """
     owner: list[int | None] = [None] * len(graph)
     composites: list[tuple[int, Composite]] = []
-    taken = NO_OPERATORS
+    taken = 0
     order = [i for i, o in enumerate(sources) if not o.lowers_to_tir]
     order += [i for i, o in enumerate(sources) if o.lowers_to_tir]
     for rank in order:

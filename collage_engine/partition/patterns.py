@@ -18,13 +18,11 @@ from typing import Any, ClassVar
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
     Value,
     ValueIndex,
-    one_operator,
     operator_set,
 )
 
@@ -307,7 +305,7 @@ def closed_matches(graph: DataflowGraph, table: Iterable[tuple[str, Pattern]]) -
 
 
 def disjoint(
-    matches: Iterable[Match], inside: OperatorSet, leaving: OperatorSet = NO_OPERATORS
+    matches: Iterable[Match], inside: OperatorSet, leaving: OperatorSet = 0
 ) -> dict[OperatorNumber, Match]:
     """Return the matches that lie in a set, by root; of overlapping ones the first.
 
@@ -319,7 +317,7 @@ def disjoint(
     chosen: dict[OperatorNumber, Match] = {}
     taken = ~inside
     for match in matches:
-        if not match.nodes & (taken | leaving & ~one_operator(match.root)):
+        if not match.nodes & (taken | leaving & ~(1 << match.root)):
             chosen[match.root] = match
             taken |= match.nodes
     return chosen

@@ -33,11 +33,9 @@ from collage_engine.partition.patterns import (
     op,
 )
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     OperatorNumber,
     OperatorSet,
     Value,
-    one_operator,
 )
 
 SMALL = ("int8", "uint8")
@@ -218,7 +216,7 @@ def find(graph: DataflowGraph) -> tuple[Match, ...]:
 
 
 def within(
-    graph: DataflowGraph, inside: OperatorSet, leaving: OperatorSet = NO_OPERATORS
+    graph: DataflowGraph, inside: OperatorSet, leaving: OperatorSet = 0
 ) -> dict[OperatorNumber, Match]:
     """Return the composites that lie in a set, by root; see ``disjoint``."""
     return disjoint(find(graph), inside, leaving)
@@ -230,10 +228,7 @@ def completed(graph: DataflowGraph, pieces: Iterable[OperatorSet]) -> list[Opera
     A composite belongs to a set that holds its end. Cuts between fusion groups go through the
     dequantize of the next composite, and weights are dequantized apart from all that flows.
     """
-    units = [
-        (match.nodes, one_operator(match.root))
-        for match in within(graph, graph.everything).values()
-    ]
+    units = [(match.nodes, 1 << match.root) for match in within(graph, graph.everything).values()]
     result: dict[OperatorSet, None] = {}
     for piece in pieces:
         for operators, root in units:

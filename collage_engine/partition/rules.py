@@ -20,7 +20,6 @@ from collage_engine.records.format import NHWC, PLAIN, Formats
 from collage_engine.records.graph import (
     OperatorNumber,
     OperatorSet,
-    one_operator,
     operator_set,
 )
 from collage_engine.records.toolchain import ToolchainInstance
@@ -109,7 +108,7 @@ class PartitionRule:
         apart = [call for rule in self.quantized for call in rule.calls(graph)]
         seeds = [(call, self._label(rule)) for rule in self.table for call in rule.calls(graph)]
         seeds += [
-            (SubGraph(graph, one_operator(o), kind=graph.nodes[o].kind), f"{self.name}.op")
+            (SubGraph(graph, 1 << o, kind=graph.nodes[o].kind), f"{self.name}.op")
             for o in graph.operators
             if self.alone(graph, o)
         ]

@@ -182,10 +182,10 @@ class GateCheck(msgspec.Struct, frozen=True, kw_only=True):
 
     name: CheckName
     outcome: CheckOutcome
-    value: float | None = None
+    value: float
     """Of a latency, how many times the baseline's it is; of an error, ``max|y-r| / max|r|``; of
     memory, bytes."""
-    limit: float | None = None
+    limit: float
     """The largest value that passes."""
     low: float | None = None
     """Lower end of the 99 % interval in which the value lies; None: it is not an estimate."""

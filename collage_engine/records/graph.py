@@ -239,21 +239,12 @@ class ModelRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Sizes given with --shape."""
 
 
-NO_OPERATORS: OperatorSet = 0
-"""The set that holds no operator."""
-
-
 def operator_set(numbers: Iterable[OperatorNumber]) -> OperatorSet:
     """Return the set of these operators."""
     bits = 0
     for number in numbers:
         bits |= 1 << number
     return bits
-
-
-def one_operator(number: OperatorNumber) -> OperatorSet:
-    """Return the set of one operator."""
-    return 1 << number
 
 
 def members(operators: OperatorSet) -> Iterator[OperatorNumber]:

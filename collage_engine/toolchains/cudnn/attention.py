@@ -33,14 +33,12 @@ from collage_engine.partition.patterns import (
     op,
 )
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     Node,
     OperatorNumber,
     OperatorSet,
     Value,
     ValueIndex,
     members,
-    one_operator,
 )
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
@@ -71,7 +69,7 @@ class View:
     strides: Ints = ()
     factors: tuple[tuple[ValueIndex, int], ...] = ()
     """Constants that it is multiplied by, each with its exponent: −1 where it is a divisor."""
-    inside: OperatorSet = NO_OPERATORS
+    inside: OperatorSet = 0
     """The calls that make it of its source."""
 
     def transposed(self) -> View:
@@ -120,16 +118,16 @@ def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None
     if node is None or node.op != "matmul":
         return None
     weights, value = node.inputs
-    inside = result.inside | one_operator(node.index)
+    inside = result.inside | 1 << node.index
     weights, inside = _without_nan_guard(graph, *_behind_casts(graph, weights, inside))
     softmax = _maker(graph, weights)
     if softmax is None or softmax.op != "nn.softmax" or not _is_last_axis(softmax):
         return None
-    scores, inside = _behind_casts(graph, softmax.inputs[0], inside | one_operator(softmax.index))
+    scores, inside = _behind_casts(graph, softmax.inputs[0], inside | 1 << softmax.index)
     mask: ValueIndex | None = None
     added = _maker(graph, scores)
     if added is not None and added.op == "add" and _used_once(graph, scores):
-        inside |= one_operator(added.index)
+        inside |= 1 << added.index
         scores, mask = added.inputs
         if _scores(graph, scores) is None:
             scores, mask = mask, scores
@@ -138,7 +136,7 @@ def attention_at(graph: DataflowGraph, root: OperatorNumber) -> Attention | None
     if scaled is None or product is None:
         return None
     left, right = product.inputs
-    inside |= scaled.inside | one_operator(product.index)
+    inside |= scaled.inside | 1 << product.index
     for through_split in (True, False):
         views = [_view(graph, index, through_split) for index in (left, right, value)]
         nodes = inside | views[0].inside | views[1].inside | views[2].inside
@@ -227,7 +225,7 @@ def _behind_casts(
     """Return what a value was before casts; cuDNN computes in float32 between its operands."""
     node = _maker(graph, index)
     while node is not None and node.op == "astype" and _used_once(graph, index):
-        inside |= one_operator(node.index)
+        inside |= 1 << node.index
         index = node.inputs[0]
         node = _maker(graph, index)
     return index, inside
@@ -243,7 +241,7 @@ def _without_nan_guard(
     test, guarded = _maker(graph, node.inputs[0]), node.inputs[2]
     if test is None or test.op != "isnan" or test.inputs != (guarded,):
         return index, inside
-    return guarded, inside | one_operator(node.index) | one_operator(test.index)
+    return guarded, inside | 1 << node.index | 1 << test.index
 
 
 def _scores(graph: DataflowGraph, index: ValueIndex) -> View | None:
@@ -264,7 +262,7 @@ def _scores(graph: DataflowGraph, index: ValueIndex) -> View | None:
 
 def _behind(graph: DataflowGraph, node: Node, view: View) -> View | None:
     """Return a view of what is behind a call that shapes or scales; None: it does neither."""
-    inner = replace(view, inside=view.inside | one_operator(node.index))
+    inner = replace(view, inside=view.inside | 1 << node.index)
     if node.op in SHAPING or node.op == "astype":
         return replace(inner, source=node.inputs[0])
     for value, number in (
@@ -285,7 +283,7 @@ def _view(graph: DataflowGraph, index: ValueIndex, through_split: bool) -> View:
         view, node = views[-1], graph.operator_of(views[-1].source)
         step: View | None = None
         if node is not None and node.op == "split" and through_split:
-            inside = view.inside | one_operator(node.index)
+            inside = view.inside | 1 << node.index
             step = replace(view, source=node.inputs[0], inside=inside)
         elif node is not None and node.op not in ("split", "astype"):
             step = _behind(graph, node, view)
@@ -370,7 +368,7 @@ def _result(graph: DataflowGraph, root: ValueIndex) -> View:
             if not np.may_share_memory(shaped, array):
                 break
             array = shaped
-        view = replace(view, source=node.inputs[0], inside=view.inside | one_operator(node.index))
+        view = replace(view, source=node.inputs[0], inside=view.inside | 1 << node.index)
     dims, strides = _four_axes(array) if array.ndim <= 4 else ((), ())
     return replace(view, dims=dims, strides=strides)
 
@@ -399,12 +397,12 @@ class AttentionPattern(Pattern):
 
 def products_before(graph: DataflowGraph, found: Attention) -> OperatorSet:
     """Return the calls of the products that an attention can be one partition with."""
-    nodes = NO_OPERATORS
+    nodes = 0
     for view, product, bias in projections(graph, found):
-        nodes |= one_operator(product.index)
+        nodes |= 1 << product.index
         added = None if bias is None else _maker(graph, view.source)
-        nodes |= NO_OPERATORS if added is None else one_operator(added.index)
-    return nodes if graph.is_closed(found.nodes | nodes, found.root) else NO_OPERATORS
+        nodes |= 0 if added is None else 1 << added.index
+    return nodes if graph.is_closed(found.nodes | nodes, found.root) else 0
 
 
 def steps(places: Places, match: Match) -> list[dict[str, Any]]:

@@ -21,7 +21,6 @@ from collage_engine.records.graph import (
     OperatorSet,
     ValueIndex,
     members,
-    one_operator,
     operator_set,
 )
 from collage_engine.records.operators import onnx_type
@@ -168,7 +167,7 @@ def _refusal(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     try:
         for source in node.inputs:
             if not plan.is_constant(source) and source not in plan.of_node:
-                _define_input(plan, source, one_operator(index))
+                _define_input(plan, source, 1 << index)
         _lower_call(plan, node)
     except UnsupportedError as error:
         return str(error)

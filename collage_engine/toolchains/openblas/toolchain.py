@@ -25,7 +25,6 @@ from collage_engine.records.graph import (
     TensorType,
     ValueIndex,
     members,
-    one_operator,
 )
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
@@ -64,10 +63,10 @@ def reason_against(graph: DataflowGraph, nodes: OperatorSet) -> str | None:
 
 def reason_against_call(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     """Return why a BLAS cannot compute a call, alone or as the bias of a product before it."""
-    alone = one_operator(index)
+    alone = 1 << index
     before = (graph.operator_of(source) for source in graph.nodes[index].inputs)
     products = [node.index for node in before if node is not None and node.op in PRODUCTS]
-    if any(reason_against(graph, alone | one_operator(each)) is None for each in products):
+    if any(reason_against(graph, alone | 1 << each) is None for each in products):
         return None
     return reason_against(graph, alone)
 

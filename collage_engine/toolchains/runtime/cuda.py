@@ -16,10 +16,8 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, all_matches
 from collage_engine.partition.rules import PartitionRule, composite_rules
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     OperatorNumber,
     OperatorSet,
-    one_operator,
 )
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
 from collage_engine.records.toolchain import (
@@ -410,7 +408,7 @@ class CudaToolchain(CppToolchain):
         """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
         if _taken_along(self, graph) >> index & 1:
             return None
-        return self.refused(graph, one_operator(index))
+        return self.refused(graph, 1 << index)
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
@@ -431,7 +429,7 @@ class CudaToolchain(CppToolchain):
 @lru_cache(maxsize=32)  # a process works on one model, or on a few of its shapes
 def _taken_along(toolchain: CudaToolchain, graph: DataflowGraph) -> OperatorSet:
     """Return the calls of a graph that a toolchain runs, at least along with others."""
-    taken = NO_OPERATORS
+    taken = 0
     for root in graph.operators:
         for match in all_matches(graph, toolchain.dialect.pattern, root):
             if match.nodes & ~taken and toolchain.refused(graph, match.nodes) is None:

@@ -26,7 +26,6 @@ from collage_engine.partition import quantized as table
 from collage_engine.partition.patterns import Match
 from collage_engine.partition.quantized_numbers import Numbers, Scaling
 from collage_engine.records.graph import (
-    NO_OPERATORS,
     Node,
     OperatorNumber,
     ValueIndex,
@@ -394,7 +393,7 @@ class Integers:
         self.cpu: Cpu = cpu(function.instance.threads)
         self.images: dict[int, Any] = {}
         """Channels-last forms of values, by index."""
-        self.given_up = NO_OPERATORS
+        self.given_up = 0
 
     def skips(self, index: OperatorNumber) -> bool:
         """Tell whether an operator is inside a composite and not its root."""
