@@ -558,7 +558,7 @@ class Model(Called):
         self.main = self._machine["main"]
         self._turn = threading.Lock()
         self._inputs = [Input(about) for about in manifest["inputs"]]
-        self._kinds = [about["dtype"] for about in manifest["outputs"]]
+        self._dtypes = [numpy_dtype(about["dtype"]) for about in manifest["outputs"]]
         self._field = tvm_ffi.get_global_func("ffi.ArrayGetItem")
         if not self._on_host:
             self._to_device = tvm_ffi.get_global_func("vm.builtin.to_device")
@@ -624,22 +624,22 @@ class Model(Called):
 
     def arrays(self, result: Any) -> list[Any]:
         """Return what the module has returned as arrays of their own, in the model's order."""
-        if len(self._kinds) == 1:
-            return [self._copy(result, self._kinds[0])]
-        return [self._copy(self._field(result, i), kind) for i, kind in enumerate(self._kinds)]
+        if len(self._dtypes) == 1:
+            return [self._copy(result, self._dtypes[0])]
+        return [self._copy(self._field(result, i), dtype) for i, dtype in enumerate(self._dtypes)]
 
-    def _copy(self, tensor: Any, kind: str) -> Any:
+    def _copy(self, tensor: Any, dtype: Any) -> Any:
         """Return an output as an array of its own: the tensor may be an input or a constant."""
         import numpy as np
 
         if not self._on_host:
             tensor = self._copied(tensor, "cpu")
-        if kind not in ("string", "bfloat16"):
+        if dtype.kind not in "SV":
             return np.from_dlpack(tensor).copy()
         import tvm_ffi
 
-        # NumPy takes neither texts nor bfloat16 from a tensor.
-        dtype, is_text = numpy_dtype(kind), kind == "string"
+        # NumPy takes neither texts from a tensor nor types that it only has from ml_dtypes.
+        is_text = dtype.kind == "S"
         item = np.dtype(np.uint8) if is_text else np.dtype(f"uint{8 * dtype.itemsize}")
         view = tvm_ffi.get_global_func("runtime.TVMTensorCreateView")
         same = view(tensor, tvm_ffi.Shape(tensor.shape), tvm_ffi.dtype(item.name), 0)
