@@ -10,10 +10,10 @@ Compiled code is kept between processes and runs, with the processor's (``execut
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
-from collage_engine.lowering.shared_weights import with_length
+from collage_engine.lowering.shared_weights import modules_of, with_length
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.cuda import by_nvrtc, nvrtc
 from collage_engine.toolchains.runtime.kept_files import digest_of, kept_or_made
@@ -116,31 +116,19 @@ def with_cubins(blob: bytes, architecture: str) -> bytes:
     Raises:
         ToolchainError: A source does not compile, or cannot be found in the blob.
     """
-    modules = list(_source_modules(blob))
-    codes = compile_cubins([source for *_, source in modules], architecture)
-    pieces, end = [], 8
-    for (begin, after, table, _), code in zip(modules, codes, strict=True):
-        pieces += [blob[end:begin], with_length(with_length(b"cubin") + table + with_length(code))]
-        end = after
-    return with_length(b"".join([*pieces, blob[end:]]))
-
-
-def _source_modules(blob: bytes) -> Iterator[tuple[int, int, bytes, str]]:
-    """Yield the CUDA modules of a blob that carry source.
-
-    Each is where its bytes and their length begin and end, its table of kernels, and its source.
-    """
-    kind = with_length(KIND)
-    start = 8
-    while (found := blob.find(kind, start)) >= 0:
-        start = begin = found + len(kind)
-        (size,) = struct.unpack_from("<Q", blob, begin)
-        after = begin + 8 + size
-        payload = blob[begin + 8 : after]
-        # Else the same bytes by chance, inside another module, or one that is compiled.
-        if len(payload) == size and payload.startswith(with_length(SOURCE)):
-            yield begin, after, *_table_and_source(payload)
-            start = after
+    _, modules = modules_of(blob)
+    carrying = [
+        (begin, end, *_table_and_source(blob[begin:end]))
+        for kind, begin, end in modules
+        if kind == KIND and blob.startswith(with_length(SOURCE), begin)
+    ]
+    codes = compile_cubins([source for *_, source in carrying], architecture)
+    pieces, at = [], 8
+    for (begin, end, table, _), code in zip(carrying, codes, strict=True):
+        content = with_length(b"cubin") + table + with_length(code)
+        pieces += [blob[at : begin - 8], with_length(content)]
+        at = end
+    return with_length(b"".join([*pieces, blob[at:]]))
 
 
 def _table_and_source(payload: bytes) -> tuple[bytes, str]:

@@ -142,10 +142,6 @@ class ValuesAtHand:
         """Record the variable that holds a value in a format."""
         self._values.setdefault(index, {})[name] = value
 
-    def knows(self, index: int) -> bool:
-        """Tell whether a value is at hand in any format."""
-        return index in self._values
-
     def get(self, index: int, name: str) -> Any:
         """Return the variable of a value in a format, which is computed when it is first wanted.
 
@@ -247,7 +243,7 @@ def assemble(
             leaving = []
             for index in graph.record.outputs:
                 leaves = graph.values[index]
-                if leaves.constant and not at_hand.knows(index):
+                if leaves.constant:
                     at_hand.put(index, relax.const(model.constant(index), leaves.type.dtype))
                 leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))

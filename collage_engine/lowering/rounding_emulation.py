@@ -175,14 +175,18 @@ class RoundingEmulation:
                         ("Add", [given, f"{name}/moved"], name),
                     ]
                 else:
+                    rounded = f"{name}/rounded" if precision == FLOAT16 else name
                     parts = [
                         ("Mul", [given, _scalar(product, "data")], f"{name}/high"),
                         ("Sub", [f"{name}/high", given], f"{name}/low"),
-                        ("Sub", [f"{name}/high", f"{name}/low"], name),
+                        ("Sub", [f"{name}/high", f"{name}/low"], rounded),
                     ]
                     # With a scalar of 0 the high part is 0, and 0 − (0 − x) is x.
-                    if precision == FLOAT16:
-                        parts = _in_range(parts, product)
+                    if precision == FLOAT16:  # and in its range
+                        parts += [
+                            ("Mul", [rounded, _scalar(product, "up")], f"{name}/up"),
+                            ("Mul", [f"{name}/up", _scalar(product, "down")], name),
+                        ]
                 nodes += [helper.make_node(op, read, [made]) for op, read, made in parts]
                 copy.input[side] = name
             nodes.append(copy)
@@ -195,20 +199,6 @@ class RoundingEmulation:
                     helper.make_tensor_value_info(_scalar(product, what), TensorProto.FLOAT, [])
                 )
         return switched
-
-
-def _in_range(
-    parts: list[tuple[str, list[str], str]], product: OperatorNumber
-) -> list[tuple[str, list[str], str]]:
-    """Return the nodes that round a value, with those that keep it in float16's range."""
-    *before, (operator, read, name) = parts
-    up, down = (_scalar(product, what) for what in ("up", "down"))
-    return [
-        *before,
-        (operator, read, f"{name}/rounded"),
-        ("Mul", [f"{name}/rounded", up], f"{name}/up"),
-        ("Mul", [f"{name}/up", down], name),
-    ]
 
 
 def _scalar(product: OperatorNumber, what: str) -> str:

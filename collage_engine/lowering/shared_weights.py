@@ -116,17 +116,12 @@ class SharedWeights:
         Returns:
             The blob, and the names of the files.
         """
-        end = 8  # behind the number of all bytes
-        for _ in range(2):  # the tree of imports, as two lists of numbers
-            end += 8 + 8 * int.from_bytes(blob[end : end + 8], "little")
-        pieces, names = [blob[8:end]], dict[str, None]()
-        while end < len(blob):
-            begin, end = _field(blob, end)
-            kind = blob[begin:end]
-            if kind == b"_lib":  # the library itself, which has no bytes
+        tree, modules = modules_of(blob)
+        pieces, names = [tree], dict[str, None]()
+        for kind, begin, end in modules:
+            if kind == LIBRARY:
                 pieces.append(with_length(kind))
                 continue
-            begin, end = _field(blob, end)
             files = _with_names(
                 blob, begin, end, sorted(self._spots(kind, blob, begin, end, given))
             )
@@ -197,6 +192,29 @@ def _with_names(
             pieces += [blob[begin:first] + head, name.encode()]
             begin = after
     return [*pieces, blob[begin:end]]
+
+
+def modules_of(blob: bytes) -> tuple[bytes, list[tuple[bytes, int, int]]]:
+    """Return what a packed blob of imported modules holds behind the number of all bytes.
+
+    Returns:
+        The tree of imports, as two lists of numbers; and of each module the kind, and where its
+        bytes begin and end.
+    """
+    end = 8
+    for _ in range(2):
+        end += 8 + 8 * int.from_bytes(blob[end : end + 8], "little")
+    tree, modules = blob[8:end], []
+    while end < len(blob):
+        begin, end = _field(blob, end)
+        kind = blob[begin:end]
+        begin, end = (end, end) if kind == LIBRARY else _field(blob, end)
+        modules.append((kind, begin, end))
+    return tree, modules
+
+
+LIBRARY = b"_lib"
+"""Kind of the library itself in its blob, which has no bytes there."""
 
 
 def _field(blob: bytes, begin: int) -> tuple[int, int]:

@@ -25,7 +25,8 @@ def cuda_module(source: bytes = SOURCE) -> bytes:
 
 
 def blob(*modules: bytes) -> bytes:
-    body = struct.pack("<Q", len(modules)) + b"".join(modules)
+    tree = struct.pack("<QQQQ", 1, len(modules), 1, 0)
+    body = tree + b"".join(modules)
     return struct.pack("<Q", len(body)) + body
 
 
