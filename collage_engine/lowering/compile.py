@@ -11,7 +11,6 @@ costs what the host takes to issue it, if that is longer than the device's work.
 
 from __future__ import annotations
 
-import ctypes
 import math
 import time
 from collections.abc import Callable, Sequence
@@ -246,7 +245,7 @@ def timer_of(
 
     if cuda is not None:
         calls = [partial(owner[symbol], *arguments) for owner in owners]
-        return DeviceTimer(calls, cuda, _use_stream)
+        return DeviceTimer(calls, cuda)
     (owner,) = owners
     if isinstance(owner, tvm.relax.VirtualMachine):
         # A saved closure spares the dictionary look-ups and the copy of the return value.
@@ -265,10 +264,3 @@ def timer_of(
         return float(made[n](*arguments).results[0]) * n
 
     return timed
-
-
-def _use_stream(stream: ctypes.c_void_p) -> Any:
-    """Have TVM and the toolchains' runtimes work on a stream of the device."""
-    import tvm_ffi
-
-    return tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), stream.value or 0)

@@ -39,7 +39,7 @@ from onnx import (
 
 from collage_engine.model.onnx_cleanup import without_functions
 from collage_engine.model.onnx_expand import loses_logarithm
-from collage_engine.model.onnx_outer_values import with_branches
+from collage_engine.model.onnx_outer_values import branches, with_branches
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 ROUNDS = 1.5 * 2.0**52
@@ -121,9 +121,7 @@ def _types(model: ModelProto) -> Types:
     with contextlib.suppress(RuntimeError, ValueError, TypeError, shape_inference.InferenceError):
         model = shape_inference.infer_shapes(model)  # else what is declared remains
     types: Types = {}
-    graphs = [model.graph]
-    for graph in graphs:
-        graphs += [a.g for node in graph.node for a in node.attribute if a.HasField("g")]
+    for graph in (model.graph, *branches(with_branches(model.graph.node))):
         for value in (*graph.input, *graph.output, *graph.value_info):
             kind = value.type.tensor_type
             shape = tuple(d.dim_value for d in kind.shape.dim) if kind.HasField("shape") else None

@@ -23,7 +23,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from collage_engine.kernels.rounding import balanced
 from collage_engine.machine.loader.run_artifact import error_of
@@ -160,8 +160,6 @@ class RoundingEmulation:
         nodes: list[NodeProto] = []
         constants: list[TensorProto] = []
         for index, node in enumerate(graph.node):
-            copy = NodeProto()
-            copy.CopyFrom(node)
             product = by_place.get(index)
             for side in range(2) if product is not None else ():
                 assert product is not None
@@ -188,10 +186,11 @@ class RoundingEmulation:
                             ("Mul", [f"{name}/up", _scalar(product, "down")], name),
                         ]
                 nodes += [helper.make_node(op, read, [made]) for op, read, made in parts]
-                copy.input[side] = name
-            nodes.append(copy)
+                node.input[side] = name
+            nodes.append(node)
+        written = GraphProto(node=nodes)
         del graph.node[:]
-        graph.node.extend(nodes)
+        graph.node.extend(written.node)
         graph.initializer.extend(constants)
         for product in self.products:
             for what in self._switches:

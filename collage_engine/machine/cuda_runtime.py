@@ -13,7 +13,6 @@ import ctypes
 import os
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from typing import Any
 
 from collage_engine.machine.device import WARM_S
@@ -146,23 +145,16 @@ what an event resolves (half a microsecond, ``cudaEventElapsedTime``)."""
 class DeviceTimer:
     """Times calls on a stream of its own: graphs of them, or one by one."""
 
-    def __init__(
-        self,
-        calls: Sequence[Callable[[], object]],
-        cuda: CudaRuntime,
-        use_stream: Callable[[ctypes.c_void_p], AbstractContextManager[object]],
-    ) -> None:
+    def __init__(self, calls: Sequence[Callable[[], object]], cuda: CudaRuntime) -> None:
         """Capture the calls in a graph, or note why they cannot be captured.
 
         Args:
             calls: They do the same work with different copies of the weights, in turns.
             cuda: The runtime.
-            use_stream: Makes a stream the current one for as long as its context lasts.
         """
         self._calls = calls
         self._turn = 0
         self._cuda = cuda
-        self._use = use_stream
         self._stream = cuda.stream()
         self._begin, self._end = cuda.event(), cuda.event()
         self._graph: ctypes.c_void_p | None = None
@@ -170,17 +162,23 @@ class DeviceTimer:
         """Calls in the graph; 0: it could not be captured."""
         self.refused: str | None = None
         """Why not."""
-        with self._use(self._stream):
+        with self._on_stream():
             once = self._warm()
         count = max(1, round(GRAPH_S / once))
         count = -(-count // len(calls)) * len(calls)
         try:
-            with self._use(self._stream):
+            with self._on_stream():
                 self._graph = cuda.capture(self._stream, lambda: self._issue(count))
             self.captured = count
         except MeasureError as error:
             self.refused = str(error)
             cuda.synchronize()
+
+    def _on_stream(self) -> Any:
+        """Have TVM and the toolchains' runtimes work on the timer's stream."""
+        import tvm_ffi
+
+        return tvm_ffi.use_raw_stream(tvm_ffi.device("cuda", 0), self._stream.value or 0)
 
     def close(self) -> None:
         """Frees the graph of calls."""
@@ -209,7 +207,7 @@ class DeviceTimer:
 
     def __call__(self, calls: int) -> float:
         """Return the seconds of so many calls, whatever multiple of them was run for it."""
-        with self._use(self._stream):
+        with self._on_stream():
             if self._graph is not None:
                 launches = -(-calls // self.captured)
                 self._cuda.record(self._begin, self._stream)
