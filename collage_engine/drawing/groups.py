@@ -77,7 +77,7 @@ def name_scopes(graph: OperatorGraph) -> tuple[Group, ...]:
             id="scope:" + "/".join(path),
             label="/".join(path[len(parent or ()) :]),
             kind="scope",
-            members=_operators(graph, nodes),
+            members=tuple(sorted(member for node in nodes for member in graph.nodes[node])),
             parent=groups[parent].id if parent is not None else None,
         )
     return tuple(groups.values())
@@ -109,11 +109,6 @@ def _is_connected(nodes: Collection[int], near: Mapping[int, Collection[int]]) -
             reached += more
         largest = max(largest, len(reached))
     return largest >= CONNECTED * len(nodes)
-
-
-def _operators(graph: OperatorGraph, nodes: Iterable[int]) -> tuple[int, ...]:
-    """Return the operators of some nodes, ascending."""
-    return tuple(sorted(operator for node in nodes for operator in graph.nodes[node]))
 
 
 def sections(graph: OperatorGraph, groups: Iterable[Group]) -> tuple[Group, ...]:

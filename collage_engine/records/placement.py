@@ -390,11 +390,13 @@ class Run(msgspec.Struct, kw_only=True):
     """Tables of tuned kernels that the placement is lowered with, by hash, so that it can be
     built again anywhere (not printed by ``place --json``)."""
 
-    def timed(self, placement: Placement) -> Placement | Baseline | None:
+    def timed(self, placement: Placement | Baseline) -> Placement | Baseline | None:
         """Return what the run timed that is a placement: its own, a runner-up or a baseline.
 
         All that a run timed had common rounds; times of different runs had none.
         """
+        if isinstance(placement, Baseline):
+            return placement if placement in self.baselines else None
         for own in filter(None, (self.placement, *self.rivals)):
             same = own.candidates == placement.candidates != frozenset()
             if own.measured_us is not None and (own is placement or same):

@@ -161,8 +161,12 @@ def best_baseline(run: Run, placement: Placement | None = None) -> Baseline | No
     return min(single or timed, key=lambda base: base.measured_us or 0.0, default=None)
 
 
-def _is_itself(base: Baseline, run: Run, placement: Placement | None) -> bool:
-    """Tell whether a baseline of a run is a placement itself."""
+def _is_itself(
+    base: Placement | Baseline, run: Run, placement: Placement | Baseline | None
+) -> bool:
+    """Tell whether the first is a baseline of a run that is the second, a placement, itself."""
+    if not isinstance(base, Baseline) or isinstance(placement, Baseline):
+        return False
     if placement is run.placement and base.name == run.winner:
         return True
     return placement is not None and base.is_of(placement)
@@ -317,32 +321,16 @@ def difference(
         return None
     runs = {each.id: each for each in (run, other_run) if each is not None}
     for each in sorted(runs.values(), key=lambda each: each.started_at, reverse=True):
-        ours, theirs = _timed(placement, each), _timed(other, each)
+        ours, theirs = each.timed(placement), each.timed(other)
         if ours is None or theirs is None or not (ours.measured_us and theirs.measured_us):
             continue
-        if _is_one(ours, theirs, each):
+        if ours is theirs or _is_itself(ours, each, theirs) or _is_itself(theirs, each, ours):
             return Difference(us, other_us, "same")
         state: Literal["decided", "tied"] = "decided" if each.tells_apart(ours, theirs) else "tied"
         return Difference(ours.measured_us, theirs.measured_us, state)
     if placement.measured_us is None or other.measured_us is None:
         return Difference(us, other_us, "expected")
     return Difference(us, other_us, "apart")
-
-
-def _timed(one: Placement | Baseline, run: Run) -> Placement | Baseline | None:
-    """Return what a run timed of a placement or of a baseline; None: it timed it not."""
-    if isinstance(one, Placement):
-        return run.timed(one)
-    return one if one in run.baselines else None
-
-
-def _is_one(one: Placement | Baseline, other: Placement | Baseline, run: Run) -> bool:
-    """Tell whether two that a run timed are one placement."""
-    if isinstance(one, Baseline):
-        one, other = other, one
-    if isinstance(one, Placement) and isinstance(other, Baseline):
-        return _is_itself(other, run, one)
-    return one is other
 
 
 def winner_title(run: Run) -> str:

@@ -48,12 +48,9 @@ def toolchain_state(name: str) -> ToolchainState:
 
 def toolchain_title(name: str | None) -> str:
     """Return the name people know, with the instance's options: ``TVM (precision bf16)``."""
-
-    def learned(name: str) -> str:
-        state = _learned.get(name)
-        return (state.title if state is not None else "") or name
-
-    return instance_title(name, learned) if name else "not placed"
+    if not name:
+        return "not placed"
+    return instance_title(name, lambda toolchain: toolchain_state(toolchain).title)
 
 
 def with_style(state: ToolchainState) -> ToolchainState:
