@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 
 from collage_engine.api import Session, run_artifact
+from collage_engine.artifact.artifact import check_target_folder
 from collage_engine.cli import output
 from collage_engine.cli.check_command import check
 from collage_engine.cli.farm_command import farm, place_on_farm
@@ -71,8 +72,6 @@ def _tell(options: argparse.Namespace, document: Any, in_words: Callable[[], Non
 
 
 def _place(options: argparse.Namespace) -> int:
-    from collage_engine.artifact.artifact import check_target_folder
-
     began = time.monotonic()
     settings = settings_from(options)
     choices = shape_choices(options)
@@ -333,8 +332,6 @@ def _run_or_profile(session: Session, name: str) -> str:
 
 
 def _export(options: argparse.Namespace) -> int:
-    from collage_engine.artifact.artifact import check_target_folder
-
     out, run = options.output, options.run or "last"
     if options.operator and not options.operator.endswith(".onnx"):
         raise UsageError(f"--onnxruntime writes an ONNX file: {options.operator} must end in .onnx")

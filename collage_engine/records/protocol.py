@@ -40,6 +40,8 @@ Outcome = TypeVar("Outcome")
 Asked = TypeVar("Asked", bound="ChildRequest[Any, Any]", covariant=True)
 Imported = tuple[ModelRecord, GraphRecord]
 """What the process of the run answers of a model that it opens."""
+Profiled = tuple[Profile, ToolchainState]
+"""What a runtime said of its layers, and how it is called and drawn."""
 Shapes = dict[str, tuple[int, ...]]
 """Shapes of a model's inputs that the user chose, by name."""
 
@@ -384,7 +386,7 @@ class SessionContinue(DocumentRequest[None], frozen=True, kw_only=True):
     """What the user calls the shape of a document that is alone."""
 
 
-class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
+class ProfileMake(ModelRequest[Run, Profiled], frozen=True, kw_only=True):
     """``profile.make``: profile the model by a runtime's own means, as one of the runs."""
 
     limit_s = WORK_S
@@ -392,7 +394,7 @@ class ProfileMake(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True
     toolchain: str
 
 
-class ProfileRead(ModelRequest[Run, tuple[Profile, ToolchainState]], frozen=True, kw_only=True):
+class ProfileRead(ModelRequest[Run, Profiled], frozen=True, kw_only=True):
     """``profile.read``: read what a runtime's tools wrote of the model; the model is not needed."""
 
     on_model = False

@@ -28,7 +28,7 @@ from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.event import Done, Event, Log, Measured, Probing, Provisional
 from collage_engine.records.pin import Pin
-from collage_engine.records.placement import Profile, Run
+from collage_engine.records.placement import Run
 from collage_engine.records.protocol import Answer, ChildRequest, Job, Outcome, Request, Shapes
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.shapes import MOST_SHAPES, OpenSizes, ShapeChoice
@@ -483,18 +483,17 @@ class Engine:
     def profile_make(self, opened: OpenDocument, request: p.ProfileMake) -> Run:
         """Profile a document's model in a runtime; its layers are a run from now on."""
         threads = request.settings.threads or physical_cores()
-        return self._add_profile(opened, *self._side_job(opened.job(request)), threads)
+        return self._add_profile(opened, self._side_job(opened.job(request)), threads)
 
     def profile_read(self, opened: OpenDocument, request: p.ProfileRead) -> Run:
         """Add what a runtime's tools wrote of a document's model to its runs."""
         job = Job(request=request, path=str(user_path(request.path).resolve()))
-        return self._add_profile(opened, *self._side_job(job))
+        return self._add_profile(opened, self._side_job(job))
 
-    def _add_profile(
-        self, opened: OpenDocument, profile: Profile, about: ToolchainState, threads: int = 0
-    ) -> Run:
+    @staticmethod
+    def _add_profile(opened: OpenDocument, made: p.Profiled, threads: int = 0) -> Run:
         with opened.lock:
-            run = run_of_profile(opened.document, profile, about, threads)
+            run = run_of_profile(opened.document, *made, threads)
             opened.document.runs.append(run)
         return run
 

@@ -110,15 +110,23 @@ class PipelineClient:
         began, again = time.monotonic(), job
         step: Job[Any] = job
 
-        def attempt() -> Outcome:
+        def call(asked: Job[Any], listener: Callable[[object], None] | None = None) -> Any:
             nonlocal step
-            if job.request.on_model:
-                step = Job(request=ModelOpen(), path=job.path, shapes=job.shapes)
-                self._call(step, ticket, None)
-            step = again
-            if ticket.kept.is_set():  # the model was only being opened
+            step = asked
+            # A run that is to be kept while its model is only being opened has nothing to keep.
+            if ticket.cancelled.is_set() or ticket.kept.is_set():
                 raise Cancelled("cancelled before it began")
-            return cast(Outcome, self._call(step, ticket, on_event))
+            return self._worker.call(
+                replace(asked, left_out=dict(self._left_out)),
+                silence_s=asked.request.limit_s,
+                cancel=ticket.kill,
+                on_message=listener,
+            )
+
+        def attempt() -> Outcome:
+            if job.request.on_model:
+                call(Job(request=ModelOpen(), path=job.path, shapes=job.shapes))
+            return cast(Outcome, call(again, on_event))
 
         def prepare() -> None:
             nonlocal again
@@ -161,20 +169,6 @@ class PipelineClient:
             self._scratch.empty()
             if job.out is not None:
                 remove_leftovers(Path(job.out))
-
-    def _call(
-        self, job: Job[Any], ticket: Ticket, on_event: Callable[[object], None] | None
-    ) -> object:
-        """Do one job in the child, within its limits."""
-        if ticket.cancelled.is_set():
-            raise Cancelled("cancelled before it began")
-        answer: object = self._worker.call(
-            replace(job, left_out=dict(self._left_out)),
-            silence_s=job.request.limit_s,
-            cancel=ticket.kill,
-            on_message=on_event,
-        )
-        return answer
 
     def _wait_for_its_turn(self, ticket: Ticket) -> None:
         with self._turn:
