@@ -424,16 +424,12 @@ class Session:
         if text.isdigit() and int(text) < len(calls):
             return [int(text)]
         lowered = text.lower()
-        found = [
-            number
-            for number, call in enumerate(calls)
-            if lowered in (name.lower() for name in call.onnx_nodes)
-        ]
+        found = [n for n, call in enumerate(calls) if lowered in map(str.lower, call.onnx_nodes)]
         if found:
             return found
         if text.isdigit():
             raise UsageError(f"there is no node {text}: operators are 0…{len(calls) - 1}")
-        if lowered in (name.lower() for name in document.model.folded):
+        if lowered in map(str.lower, document.model.folded):
             raise UsageError(
                 f"clean-up removed the node {text!r}: it is computed once, when the model is "
                 "read, and no toolchain runs it"

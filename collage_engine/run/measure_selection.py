@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from functools import partial
 
-from collage_engine.candidates.catalog import CandidateCatalog, with_keys
+from collage_engine.candidates.catalog import with_keys
 from collage_engine.candidates.inputs import representative_inputs
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
@@ -52,8 +52,19 @@ def measure_selection(
         )
     operators = tuple(members(wanted))
     catalog = open_model.catalog(settings, faults=control.faults)
-    supported, refused = _asked_for(open_model, catalog, operators, job.request.toolchains)
-    costs = CostTable()
+    made: list[Candidate] = []
+    refused: list[CandidateRecord] = []
+    for source in catalog.sources:
+        if job.request.toolchains and source.instance.toolchain not in job.request.toolchains:
+            continue
+        make = partial(make_candidate, graph, source.instance, operators, rule="asked for")
+        reasons = [r for number in operators if (r := source.refusal(graph, number)) is not None]
+        if reasons:
+            one, cost = make(), invalid(refusal_text(reasons[0]))
+            refused += records_of([one], CostTable({one.id: cost}))
+        else:
+            made += (make(takes=t, gives=g) for t, g in source.borders(graph, operators))
+    supported, costs = with_keys(open_model.model, catalog.keys, made), CostTable()
     if supported:
         inputs = representative_inputs(open_model.model, settings)
         with Measuring(open_model, catalog, settings, inputs, control) as measuring:
@@ -62,31 +73,3 @@ def measure_selection(
             costs = costs.with_measured(supported, measuring.measure_batch(groups, math.inf, again))
         open_model.extend_catalog(settings, supported, control.faults)
     return [*records_of(supported, costs), *refused]
-
-
-def _asked_for(
-    open_model: OpenModel,
-    catalog: CandidateCatalog,
-    operators: tuple[OperatorNumber, ...],
-    toolchains: Sequence[str],
-) -> tuple[tuple[Candidate, ...], list[CandidateRecord]]:
-    """Return the candidates over some operators, and those that toolchains refuse."""
-    graph = open_model.model.graph
-    supported: list[Candidate] = []
-    refused: list[CandidateRecord] = []
-    for source in catalog.sources:
-        if toolchains and source.instance.toolchain not in toolchains:
-            continue
-        reasons = [r for number in operators if (r := source.refusal(graph, number)) is not None]
-        if reasons:
-            made = make_candidate(graph, source.instance, operators, rule="asked for")
-            cost = invalid(refusal_text(reasons[0]))
-            refused += records_of([made], CostTable({made.id: cost}))
-            continue
-        supported += (
-            make_candidate(
-                graph, source.instance, operators, rule="asked for", takes=takes, gives=gives
-            )
-            for takes, gives in source.borders(graph, operators)
-        )
-    return with_keys(open_model.model, catalog.keys, supported), refused
