@@ -80,12 +80,10 @@ class IntegerProgram:
         self.columns_of_set: list[list[int]] = [
             [self.column[c] for c in eligible[nodes.index]] for nodes in space.node_sets
         ]
-        self.holding: list[list[int]] = [[] for _ in range(space.count)]
+        self.holding = [
+            [nodes.index for nodes in sets if eligible[nodes.index]] for sets in space.holding
+        ]
         """Position to the node sets that hold it and have a candidate."""
-        for nodes in space.node_sets:
-            if eligible[nodes.index]:
-                for member in nodes.members:
-                    self.holding[member].append(nodes.index)
         self.members = [frozenset(nodes.members) for nodes in space.node_sets]
         costs = [weights.cost[c] for c in self.candidates]
         self._costs = costs

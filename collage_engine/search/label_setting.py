@@ -168,7 +168,7 @@ class LabelSetting:
         self,
         space: StateSpace,
         weights: Weights,
-        allowed: Sequence[bool],
+        eligible: Sequence[Sequence[int]],
         deadline: float,
     ) -> None:
         """Prepare the passes.
@@ -176,7 +176,7 @@ class LabelSetting:
         Args:
             space: The state space.
             weights: Costs of the candidates.
-            allowed: Per candidate whether it may be chosen.
+            eligible: Per node set the candidates that a cover may hold.
             deadline: The latest time to end, in :func:`time.monotonic` seconds.
 
         Raises:
@@ -184,11 +184,7 @@ class LabelSetting:
         """
         self.space = space
         self.weights = weights
-        self.eligible: list[list[int]] = [
-            [c for c in nodes.candidates if allowed[c] and weights.cost[c] < IMPOSSIBLE]
-            for nodes in space.node_sets
-        ]
-        """Per node set the candidates that a cover may hold."""
+        self.eligible = eligible
         self.deadline = deadline
         self.states = space.explore(deadline)
         self.backward_labels: list[list[BackwardLabel]] = [[] for _ in range(len(space.states))]

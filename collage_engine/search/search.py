@@ -199,8 +199,15 @@ class Search:
                 self.too_wide = exact_s == self.exact_s or limit > STEP_SHARE * most
         return self._wide(allowed, regrets, began + limit)
 
+    def _eligible(self, allowed: Sequence[bool]) -> list[list[int]]:
+        """Return per node set the candidates that a cover may hold."""
+        possible = [
+            a and cost < IMPOSSIBLE for a, cost in zip(allowed, self.weights.cost, strict=True)
+        ]
+        return [[c for c in nodes.candidates if possible[c]] for nodes in self.space.node_sets]
+
     def _exact(self, allowed: Sequence[bool], regrets: bool, deadline: float) -> Solution:
-        labels = LabelSetting(self.space, self.weights, allowed, deadline)
+        labels = LabelSetting(self.space, self.weights, self._eligible(allowed), deadline)
         least = labels.run_backward()
         solution = Solution(labels=labels)
         if least is None:
@@ -225,13 +232,8 @@ class Search:
             latest = self._latest[1]
             if latest.others_in_no_cover or not regrets:
                 return replace(latest)
-        eligible = [
-            [c for c in nodes.candidates if allowed[c] and self.weights.cost[c] < IMPOSSIBLE]
-            for nodes in self.space.node_sets
-        ]
-        solution = IntegerProgram(self.space, self.weights, eligible).solve(
-            deadline, regrets=regrets
-        )
+        program = IntegerProgram(self.space, self.weights, self._eligible(allowed))
+        solution = program.solve(deadline, regrets=regrets)
         if solution.optimal:
             self._latest = key, solution
         return replace(solution)

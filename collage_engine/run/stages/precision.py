@@ -22,6 +22,7 @@ import math
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from collage_engine.candidates.catalog import CandidateCatalog, with_keys
 from collage_engine.lowering.rounding_emulation import MANTISSA_BITS, RoundingEmulation
@@ -202,7 +203,8 @@ class _Choosing:
         work = work_of_operators(state.inputs.graph)
         self._operations = {number: work[number].operations for number in emulation.products}
         self._alone: dict[OperatorNumber, float] | None = None
-        self._errors: dict[Products, float] = {}
+        # Toolchains that round the same products search among the same sets.
+        self._error_of = cache(self._largest_share)
         self._first: dict[Key, ProductChoice] = {}
         self._trials = _whole_models(state.race, len(self._operations))
         self.allowed: dict[Key, Products] = {}
@@ -237,15 +239,9 @@ class _Choosing:
         }
         return choose_products(values, self._alone, self._error_of, bound)
 
-    def _error_of(self, products: Products) -> float:
-        """Return the largest error of any output on all samples, over what it is allowed.
-
-        Toolchains that round the same products search among the same sets.
-        """
-        if products not in self._errors:
-            shares = [self._share(sample, products) for sample in self._samples.all]
-            self._errors[products] = max(shares)
-        return self._errors[products]
+    def _largest_share(self, products: Products) -> float:
+        """Return the largest error of any output on all samples, over what it is allowed."""
+        return max(self._share(sample, products) for sample in self._samples.all)
 
     def _share(self, sample: Sample, products: Products) -> float:
         """Return the largest error of any output on one sample, over what it is allowed."""
