@@ -59,14 +59,17 @@ def host_sources(
         The instances that take at least one operator on the host.
     """
     found = []
-    operators = _untaken(graph, sources).union(pinned)
+    left = graph.everything
+    for source in sources:
+        left &= ~graph.whole_part(source.taken(graph))
+    operators = {*members(left), *pinned}
     for toolchain in toolchains:
         with asking(toolchain.name):
             instances = toolchain.instances(Target(threads=threads), "float32")[:1]
         for instance in instances:
             source = make(toolchain, on_host(instance))
             host = replace(
-                _only(graph, source, operators.__contains__, "a device takes it"),
+                _only(source, operators.__contains__, "a device takes it"),
                 spec=None,
                 whole_model=False,
                 host=True,
@@ -78,23 +81,17 @@ def host_sources(
     return found
 
 
-def without_pinned(
-    graph: DataflowGraph, source: CandidateSource, pinned: Collection[int]
-) -> CandidateSource:
+def without_pinned(source: CandidateSource, pinned: Collection[int]) -> CandidateSource:
     """Return an instance on a device without the operators that are pinned to the host."""
-    return _only(graph, source, lambda number: number not in pinned, "it is pinned to the host")
+    return _only(source, lambda number: number not in pinned, "it is pinned to the host")
 
 
 def _only(
-    graph: DataflowGraph,
-    source: CandidateSource,
-    may: Callable[[OperatorNumber], bool],
-    why_not: str,
+    source: CandidateSource, may: Callable[[OperatorNumber], bool], why_not: str
 ) -> CandidateSource:
     """Return an instance limited to some operators.
 
     Args:
-        graph: The model.
         source: The instance.
         may: Tells whether it may take an operator number.
         why_not: The reason for those that it may not take.
@@ -104,11 +101,3 @@ def _only(
         return source.supports(index) if may(index) else why_not
 
     return replace(source, supports=supports)
-
-
-def _untaken(graph: DataflowGraph, sources: Sequence[CandidateSource]) -> frozenset[int]:
-    """Return the operator numbers of the ONNX nodes that none of these instances takes whole."""
-    left = graph.everything
-    for source in sources:
-        left &= ~graph.whole_part(source.taken(graph))
-    return frozenset(members(left))

@@ -159,39 +159,23 @@ def op_from(node: NodeProto, names: Iterable[str] | None = None) -> Op:
 
 
 class Constants:
-    """Named constants; a weight's bytes are looked at only when somebody reads its values."""
+    """Named constants; a weight's bytes are looked at only when somebody reads its values.
+
+    Attributes:
+        tensors: The constants as ONNX has them, by name: those of the file first.
+    """
 
     def __init__(self, tensors: Iterable[TensorProto]) -> None:
-        self._tensors = {t.name: t for t in tensors}
+        self.tensors = {t.name: t for t in tensors}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._tensors
+        return name in self.tensors
 
     def __getitem__(self, name: str) -> np.ndarray:
-        return tensor_array(self._tensors[name], f"The tensor '{name}'")
+        return tensor_array(self.tensors[name], f"The tensor '{name}'")
 
     def __setitem__(self, name: str, values: np.ndarray) -> None:
-        self._tensors[name] = numpy_helper.from_array(np.asarray(values, order="C"), name)
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a constant; its values are not read."""
-        return tuple(self._tensors[name].dims)
-
-    def names(self) -> list[str]:
-        """Return the names of all constants, those of the file first."""
-        return list(self._tensors)
-
-    def keep_only(self, names: set[str]) -> None:
-        """Drop every constant whose name is not among these."""
-        self._tensors = {k: v for k, v in self._tensors.items() if k in names}
-
-    def element_type(self, name: str) -> int:
-        """Return the ONNX element type of a constant; its values are not read."""
-        return self._tensors[name].data_type
-
-    def to_proto(self, name: str) -> TensorProto:
-        """Return a constant as an ONNX tensor, which is not copied."""
-        return self._tensors[name]
+        self.tensors[name] = numpy_helper.from_array(np.asarray(values, order="C"), name)
 
 
 class Draft:
@@ -217,7 +201,7 @@ class Draft:
         self._ir_version = model.ir_version
         self._fresh = 0
         self._taken = {v for op in self.ops for v in (*op.inputs, *op.outputs)}
-        self._taken |= set(self.constants.names()) | {i.name for i in self.inputs}
+        self._taken |= {*self.constants.tensors, *(i.name for i in self.inputs)}
 
     @cached_property
     def output_names(self) -> frozenset[str]:
@@ -248,13 +232,13 @@ class Draft:
     def shape(self, value: str) -> tuple[int, ...] | None:
         """Return the value's shape where all of it is known."""
         if value in self.constants:
-            return self.constants.shape(value)
+            return tuple(self.constants.tensors[value].dims)
         return self.types.get(value, (0, None))[1]
 
     def element_type(self, value: str) -> int:
         """Return the ONNX element type; 0 when it is unknown."""
         if value in self.constants:
-            return self.constants.element_type(value)
+            return self.constants.tensors[value].data_type
         return self.types.get(value, (0, None))[0]
 
     def to_model(self, *, skeleton: bool = False) -> ModelProto:
@@ -279,13 +263,11 @@ class Draft:
             seen.add(node.name)
         graph.input.extend(self.inputs)
         graph.output.extend(self.outputs)
-        for name in self.constants.names():
-            if skeleton and math.prod(self.constants.shape(name)) > 64:
+        for name, tensor in self.constants.tensors.items():
+            if skeleton and math.prod(tensor.dims) > 64:
                 graph.input.append(
-                    helper.make_tensor_value_info(
-                        name, self.constants.element_type(name), self.constants.shape(name)
-                    )
+                    helper.make_tensor_value_info(name, tensor.data_type, tensor.dims)
                 )
             else:
-                graph.initializer.append(self.constants.to_proto(name))
+                graph.initializer.append(tensor)
         return model

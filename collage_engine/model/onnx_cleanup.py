@@ -87,7 +87,8 @@ def drop_dead(draft: Draft) -> None:
             needed.update(op.inputs)
             kept.append(op)
     draft.ops = kept[::-1]
-    draft.constants.keep_only(needed)
+    for name in draft.constants.tensors.keys() - needed:
+        del draft.constants.tensors[name]
 
 
 def infer_types(draft: Draft) -> None:

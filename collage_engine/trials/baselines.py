@@ -70,7 +70,7 @@ def unmeasured_choices(
     ]
     hosts = [source for source in catalog.sources if source.host]
     if on_host:
-        defaults = [without_pinned(graph, source, on_host) for source in defaults]
+        defaults = [without_pinned(source, on_host) for source in defaults]
     if len(defaults) > 1 or hosts:
         choices.append(_greedy_contender(graph, [*defaults, *hosts]))
     return [*choices, *_whole_models(graph, catalog)]
