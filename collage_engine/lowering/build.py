@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from collage_engine.lowering.built import BUILT_FILE, MODULE_FILE, BuiltModule
-from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.extract import function_of_candidate
 from collage_engine.lowering.link import link_shared, pack_imports
 from collage_engine.lowering.rewrite import assemble, execution_order
 from collage_engine.lowering.shared_weights import FOLDER, SharedWeights
@@ -104,9 +104,7 @@ def build_cover(
     architecture = on_device[0].instance.architecture if on_device else ""
     threads = max((part.instance.threads for part in cover), default=1)
     functions = [
-        function_of(
-            model, part.instance, part.nodes, f"part{position}", spin, part.takes, part.gives
-        )
+        function_of_candidate(model, part, f"part{position}", spin)
         for position, part in enumerate(cover)
     ]
     order = execution_order(functions)

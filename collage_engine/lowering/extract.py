@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.model.formats import by_value
+from collage_engine.records.candidate import Candidate
 from collage_engine.records.format import HOST, Formats
 from collage_engine.records.graph import (
     OperatorNumber,
@@ -64,6 +65,14 @@ def function_of(
         _stored(by_value(graph, inputs, takes)),
         _stored(by_value(graph, outputs, gives)),
     )
+
+
+def function_of_candidate(
+    model: ImportedModel, candidate: Candidate, symbol: str, spin: bool = False
+) -> Function:
+    """Return a candidate of a model as a function; see ``function_of``."""
+    takes, gives = candidate.takes, candidate.gives
+    return function_of(model, candidate.instance, candidate.nodes, symbol, spin, takes, gives)
 
 
 def _stored(formats: dict[int, str]) -> dict[int, str]:

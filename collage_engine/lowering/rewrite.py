@@ -115,13 +115,7 @@ class ValuesAtHand:
     placement are: TVM runs the placement in any case.
     """
 
-    def __init__(
-        self,
-        builder: Any,
-        graph: DataflowGraph,
-        threads: int,
-        host: HostSide | None = None,
-    ) -> None:
+    def __init__(self, builder: Any, graph: DataflowGraph, threads: int, host: HostSide) -> None:
         """Start without any value.
 
         Args:
@@ -152,12 +146,11 @@ class ValuesAtHand:
         from tvm import relax
 
         names = self._values[index]
-        if name not in names and self._host is not None and HOST in (name, *names):
-            # Only plain values are copied.
-            if name == HOST:
-                names[HOST] = self._host.take(index, self.get(index, PLAIN))
-            elif PLAIN not in names and set(names) == {HOST}:
-                names[PLAIN] = self._host.give(index, names[HOST])
+        # Only plain values are copied.
+        if name == HOST and HOST not in names:
+            names[HOST] = self._host.take(index, self.get(index, PLAIN))
+        elif name != HOST and set(names) == {HOST}:
+            names[PLAIN] = self._host.give(index, names[HOST])
         if name not in names:
             source, value = next((n, v) for n, v in names.items() if n != HOST)
             kind = self._graph.values[index].type
@@ -210,7 +203,7 @@ def assemble(
     builder = relax.BlockBuilder()
     params = []
     on_device = any(function.instance.architecture for function in partitions)
-    host = HostSide(builder, graph) if on_device else None
+    host = HostSide(builder, graph)
     at_hand = ValuesAtHand(
         builder,
         graph,
@@ -226,7 +219,7 @@ def assemble(
     with builder.function("main", params):
         with builder.dataflow():
             for position, function in enumerate(partitions):
-                if host is not None and not function.instance.architecture:
+                if on_device and not function.instance.architecture:
                     stand_ins = [at_hand.get(index, HOST) for index in function.inputs]
                     result, name = host.run(function, stand_ins)
                     compiled.calls.append(Kernel(name=name, part=position))
@@ -248,7 +241,7 @@ def assemble(
                 leaving.append(at_hand.get(index, PLAIN))
             result = builder.emit_output(leaving[0] if len(leaving) == 1 else Tuple(leaving))
         builder.emit_func_output(result)
-    if host is not None and not all(f.instance.architecture for f in partitions):
+    if on_device and not all(f.instance.architecture for f in partitions):
         compiled.externals.append(host.module())
     return compiled
 

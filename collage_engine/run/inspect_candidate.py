@@ -11,7 +11,7 @@ from onnx import AttributeProto, NodeProto
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.lowering.compile import Compiled
-from collage_engine.lowering.extract import function_of, relax_module
+from collage_engine.lowering.extract import function_of_candidate, relax_module
 from collage_engine.model.importer import ImportedModel
 from collage_engine.model.opaque import type_name
 from collage_engine.planning.explanation import MOST_LISTED
@@ -45,14 +45,7 @@ def inspect(open_model: OpenModel, candidate: Candidate | None, node: int | None
 
 def _inspect_candidate(model: ImportedModel, candidate: Candidate) -> InsideAnswer:
     try:
-        function = function_of(
-            model,
-            candidate.instance,
-            candidate.nodes,
-            "candidate",
-            takes=candidate.takes,
-            gives=candidate.gives,
-        )
+        function = function_of_candidate(model, candidate, "candidate")
         module = relax_module(model, function.nodes, function.inputs, function.outputs)
         # Constants are shown by shape; their values would drown the program.
         relax = module["main"].script(show_meta=False)

@@ -25,7 +25,7 @@ from collage_engine.lowering.accuracy import (
     wrong_by,
 )
 from collage_engine.lowering.compile import Compiled, compile_ahead, has_kernels
-from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.extract import function_of_candidate
 from collage_engine.lowering.reference import TrueValues, run_onnx
 from collage_engine.lowering.rounding_noise import rounding_noise, widened
 from collage_engine.lowering.tensors import as_logical, as_stored
@@ -90,9 +90,7 @@ class ModelBench:
 
     def _function(self, candidate: Candidate, number: str) -> Function:
         """Return a candidate's function, whose symbol ends with a number."""
-        symbol = f"collage_candidate{number}"
-        instance, takes, gives = candidate.instance, candidate.takes, candidate.gives
-        return function_of(self.model, instance, candidate.nodes, symbol, takes=takes, gives=gives)
+        return function_of_candidate(self.model, candidate, f"collage_candidate{number}")
 
     def prepare(self, candidate: Candidate, about_to_run: Callable[[], None]) -> PreparedCandidate:
         """Compile a candidate, run it once on its true inputs, and check its outputs.

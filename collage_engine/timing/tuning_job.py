@@ -34,7 +34,7 @@ class Tune:
 
 def work(request: ListTasks | Tune, send: Callable[[TuneRecord], None]) -> Any:
     """Answer a request; ``send`` takes the messages that go ahead of the answer."""
-    from collage_engine.lowering.extract import function_of
+    from collage_engine.lowering.extract import function_of_candidate
     from collage_engine.lowering.reference import opened_model
     from collage_engine.toolchains.capabilities import tuner_of
     from collage_engine.toolchains.registry import get
@@ -45,7 +45,5 @@ def work(request: ListTasks | Tune, send: Callable[[TuneRecord], None]) -> Any:
     record = request.model
     model = opened_model(record.path, tuple(record.shapes.items()), record.sha256)
     chosen = request.candidate
-    function = function_of(
-        model, chosen.instance, chosen.nodes, "tuned", False, chosen.takes, chosen.gives
-    )
+    function = function_of_candidate(model, chosen, "tuned")
     return tuner_of(get(chosen.instance.toolchain)).tuning_tasks(function)

@@ -12,7 +12,7 @@ import tvm
 from collage_engine.artifact.artifact import write_artifact
 from collage_engine.artifact.artifact_run import run_artifact
 from collage_engine.lowering.build import build_cover, write_module
-from collage_engine.lowering.extract import function_of
+from collage_engine.lowering.extract import function_of, function_of_candidate
 from collage_engine.lowering.reference import TrueValues, original_outputs
 from collage_engine.lowering.rewrite import assemble, conversion_name
 from collage_engine.lowering.tensors import as_logical, as_stored, from_numpy, to_numpy
@@ -202,10 +202,7 @@ def test_a_mixed_placement_computes_the_model_and_converts_each_value_once(mix, 
         part(model, instance, group, nhwc)
         for group, (instance, nhwc) in zip(by_op(model), MIXES[mix], strict=True)
     ]
-    functions = [
-        function_of(model, p.instance, p.nodes, f"f{k}", takes=p.takes, gives=p.gives)
-        for k, p in enumerate(cover)
-    ]
+    functions = [function_of_candidate(model, p, f"f{k}") for k, p in enumerate(cover)]
     given = {i: f.gives.get(i, PLAIN) for f in functions for i in f.outputs}
     wanted = {(i, f.takes.get(i, PLAIN)) for f in functions for i in f.inputs if i in given} | {
         (i, PLAIN) for i in model.graph.record.outputs
