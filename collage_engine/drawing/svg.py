@@ -241,22 +241,15 @@ def _jumps(shown: Scene, ink: Colours) -> list[str]:
     return out
 
 
-def placement_svg(
-    graph: GraphRecord,
-    placement: Placement | None,
-    *,
-    title: str = "",
-    dark: bool = False,
-) -> str:
+def placement_svg(graph: GraphRecord, placement: Placement | None, *, dark: bool = False) -> str:
     """Draw a graph and a placement as SVG in one call, for reports.
 
     Args:
         graph: The graph.
         placement: The placement; without one the boxes are grey.
-        title: A heading.
         dark: Whether the background is dark.
     """
     shown = placement_scene(graph, placement)
     styles, legend = style_boxes(shown, "toolchain", Colouring(placement, estimated=False))
     crossing = transitions(shown, placement)
-    return render(shown, styles, legend, outlines(shown, placement), title, dark, crossing)
+    return render(shown, styles, legend, outlines(shown, placement), "", dark, crossing)

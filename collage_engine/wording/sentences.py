@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from collage_engine.records.answers import Alternative, ExplainAnswer
-from collage_engine.records.candidate import Refusal, RefusalKind
+from collage_engine.records.candidate import Refusal
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.precision import FULL, places_of
 from collage_engine.support.text import counted
@@ -75,20 +75,13 @@ UNDECIDED = (
 NOT_MEASURED = "what the pins ask for has not been measured yet: run again, which measures it"
 
 
-_TEXTS: dict[RefusalKind, str] = {
-    "judged": "{detail}",
-    "alone": "{toolchain} does not take {operator} by itself",
-    "precision": "{operator} gains nothing in {detail}",
-}
-
-
 def refusal_text(refusal: Refusal) -> str:
     """Return a refusal as a sentence, in ONNX types and toolchains' titles."""
-    return _TEXTS[refusal.kind].format(
-        detail=refusal.detail,
-        operator=onnx_type(refusal.operator),
-        toolchain=refusal.toolchain,
-    )
+    if refusal.kind == "alone":
+        return f"{refusal.toolchain} does not take {onnx_type(refusal.operator)} by itself"
+    if refusal.kind == "precision":
+        return f"{onnx_type(refusal.operator)} gains nothing in {refusal.detail}"
+    return refusal.detail
 
 
 def named_refusal_text(refusal: Refusal) -> str:
