@@ -16,7 +16,6 @@ from collage_engine.records.placement import Run
 from collage_engine.records.precision import FULL, PRECISION
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.run.task import RunState
-from collage_engine.search.api import solve
 from collage_engine.toolchains.capabilities import ProfilesLayers
 from collage_engine.toolchains.registry import about, get
 from collage_engine.trials.baselines import baselines, pinned_cover, pinned_covers
@@ -58,7 +57,7 @@ def first_contenders(state: RunState) -> list[Contender]:
         first += [contender for contender in contenders if contender.eligible][
             :1
         ] or _few_partitions(inputs)
-    return sorted(first, key=lambda one: _sort_key(one, catalog, inputs))
+    return sorted(first, key=lambda one: _sort_key(one, state))
 
 
 def placement_under_pins(state: RunState) -> list[Contender]:
@@ -126,9 +125,7 @@ def is_secondary(contender: Contender) -> bool:
     return contender.kind == "greedy" or any(names - {PRECISION, FULL} for names in configured)
 
 
-def _sort_key(
-    contender: Contender, catalog: CandidateCatalog, inputs: SearchInputs
-) -> tuple[bool, bool, float, bool, int]:
+def _sort_key(contender: Contender, state: RunState) -> tuple[bool, bool, float, bool, int]:
     """Return a key that sorts contenders, the one that is likely to be fastest first.
 
     Those that may win, and the user's own, come first; then those of which the store knows the
@@ -136,14 +133,14 @@ def _sort_key(
     optimise whole models and are ready soon, before what TVM compiles kernel by kernel; last the
     secondary ones.
     """
-    costs = [inputs.costs.cost(candidate.id) for candidate in contender.cover]
+    costs = [state.inputs.costs.cost(candidate.id) for candidate in contender.cover]
     is_known = all(cost.usable for cost in costs)
     return (
         not contender.eligible and contender.kind != "user",
         not is_known,
         sum(cost.median_us or 0.0 for cost in costs) if is_known else 0.0,
         is_secondary(contender),
-        _preparation(contender, catalog),
+        _preparation(contender, state.catalog),
     )
 
 
@@ -166,11 +163,8 @@ def _few_partitions(inputs: SearchInputs) -> list[Contender]:
 
     The list is empty where there is no such cover.
     """
-    answer = solve(inputs.at_equal_costs().problem())
-    if not answer.cover:
-        return []
-    cover = tuple(inputs.by_id[str(name)] for name in answer.cover)
-    return [with_eligibility(inputs, Contender(cover=cover))]
+    covers = inputs.at_equal_costs().search().covers
+    return [with_eligibility(inputs, Contender(cover=cover)) for cover in covers[:1]]
 
 
 def candidates_of_run(graph: DataflowGraph, run: Run) -> Cover:

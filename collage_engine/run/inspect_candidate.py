@@ -44,14 +44,12 @@ def inspect(open_model: OpenModel, candidate: Candidate | None, node: int | None
 
 
 def _inspect_candidate(model: ImportedModel, candidate: Candidate) -> InsideAnswer:
+    relax = None
     try:
         function = function_of_candidate(model, candidate, "candidate")
         module = relax_module(model, function.nodes, function.inputs, function.outputs)
         # Constants are shown by shape; their values would drown the program.
         relax = module["main"].script(show_meta=False)
-    except CollageError as error:
-        return InsideAnswer(reason=str(error))
-    try:
         with Compiled(function) as compiled:
             details: dict[str, Any] = compiled.inside()
     except CollageError as error:
