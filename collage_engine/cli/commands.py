@@ -181,8 +181,6 @@ def _toolchains(options: argparse.Namespace) -> int:
         return _check_toolchains(options)
     if options.action == "new":
         return _new_toolchain(options)
-    if options.all:
-        raise UsageError("toolchains: --all belongs to `toolchains check`")
     # The first time on a machine this builds the toolchains' runtimes: most of a minute.
     with ERR.status("looking at what is on this machine"), interruptible_engine() as engine:
         states = engine.request(p.ToolchainsList(anew=True))
@@ -201,9 +199,7 @@ def _new_toolchain(options: argparse.Namespace) -> int:
         UsageError: The name can be no toolchain's, or is one's already; or the folder is there.
         CollageError: The folder cannot be written.
     """
-    if len(options.names) != 1 or options.all or options.json:
-        raise UsageError("toolchains new: name one toolchain, as users shall call it")
-    (name,) = options.names
+    name: str = options.name
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         raise UsageError(f"{name!r} can be no toolchain's name: take small letters and digits")
     if name in all_names():

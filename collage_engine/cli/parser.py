@@ -380,16 +380,14 @@ def _add_machine_commands(commands: Commands) -> None:
     toolchains = commands.add_parser(
         "toolchains", help="what is on this machine, what is missing; write and check one"
     )
-    toolchains.add_argument(
-        "action",
-        nargs="?",
-        choices=("check", "new"),
-        help="check: whether a toolchain keeps what the engine expects of it; new: write a package "
-        "with one in Python alone",
-    )
-    toolchains.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
-    toolchains.add_argument("--all", action="store_true", help="check every toolchain")
     _add_json(toolchains, "toolchains")
+    actions = toolchains.add_subparsers(dest="action", metavar="[ACTION]")
+    check = actions.add_parser("check", help="whether one keeps what the engine expects of it")
+    check.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
+    check.add_argument("--all", action="store_true", help="check every toolchain")
+    _add_json(check, "toolchains")
+    new = actions.add_parser("new", help="write a package with one in Python alone")
+    new.add_argument("name", metavar="NAME", help="what users shall call it")
 
     store = commands.add_parser("store", help="the machine's measurements and compiled kernels")
     actions = store.add_subparsers(dest="action", metavar="ACTION", required=True)
