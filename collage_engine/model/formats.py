@@ -69,12 +69,8 @@ def channels_last_border(graph: DataflowGraph, operators: OperatorSet) -> tuple[
     """
     inputs, outputs = graph.boundary(operators)
     images = image_values(graph)
-    takes: dict[int, str] = {}
+    takes = dict.fromkeys(graph.record.producers(i for i in inputs if i in images), NHWC)
     gives: dict[int, str] = {}
-    for index in inputs:
-        number = graph.values[index].producer
-        if number is not None and index in images:
-            takes[number] = NHWC
     for index in outputs:
         read = any(not operators >> reader & 1 for reader in graph.readers[index])
         if index in images and (read or index not in graph.leaving_values):

@@ -201,7 +201,8 @@ def _does_nothing(draft: Draft, op: Op) -> bool:
         case "Split":
             return len(op.outputs) == 1
         case "Dropout":
-            return not _trains(draft, op) and not _mask(draft, op)
+            mask_is_read = any(draft.uses()[mask] for mask in op.outputs[1:] if mask)
+            return not _trains(draft, op) and not mask_is_read
         case "Cast":
             element = draft.element_type(op.inputs[0])
             return element != 0 and element == op.attribute("to")
@@ -222,12 +223,6 @@ def _trains(draft: Draft, op: Op) -> bool:
     """Return whether a Dropout is, or may be, in training mode (an input since opset 12)."""
     mode = op.input(2)
     return bool(mode) and not (mode in draft.constants and not draft.constants[mode].any())
-
-
-def _mask(draft: Draft, op: Op) -> str:
-    """Return a Dropout's second output, when somebody reads it."""
-    mask = op.outputs[1] if len(op.outputs) > 1 else ""
-    return mask if mask and draft.uses()[mask] else ""
 
 
 def _chain(draft: Draft, op: Op) -> list[Op]:

@@ -35,11 +35,12 @@ def explicit_pads(draft: Draft) -> None:
             _same(op, mode, shape[2:], list(kernel))
 
 
-def _set(op: Op, mode: str, totals: list[int], *, small_first: bool) -> None:
+def _set(op: Op, mode: str, totals: list[int]) -> None:
+    """Write down the padding along each axis, whose larger half SAME_UPPER has at the end."""
     small = [t // 2 for t in totals]
     big = [t - t // 2 for t in totals]
     op.attributes.pop("auto_pad", None)
-    op.set(pads=[*small, *big] if small_first else [*big, *small])
+    op.set(pads=[*small, *big] if mode == "SAME_UPPER" else [*big, *small])
 
 
 def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
@@ -55,7 +56,7 @@ def _same(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
             strict=True,
         )
     ]
-    _set(op, mode, totals, small_first=mode == "SAME_UPPER")
+    _set(op, mode, totals)
 
 
 def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) -> None:
@@ -77,7 +78,7 @@ def _transposed(op: Op, mode: str, sizes: tuple[int, ...], kernel: list[int]) ->
     totals = [f - w for f, w in zip(full, list(output_shape)[-len(sizes) :], strict=True)]
     op.attributes.pop("output_shape", None)
     op.set(output_padding=[e + max(-t, 0) for e, t in zip(extra, totals, strict=True)])
-    _set(op, mode, [max(t, 0) for t in totals], small_first=mode == "SAME_UPPER")
+    _set(op, mode, [max(t, 0) for t in totals])
 
 
 def pads_into_convolutions(draft: Draft) -> None:

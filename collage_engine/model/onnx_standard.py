@@ -19,7 +19,6 @@ import math
 
 import onnx
 from onnx import (
-    GraphProto,
     ModelProto,
     TypeProto,
     checker,
@@ -163,8 +162,7 @@ def check_sizes(draft: Draft) -> None:
         if math.prod(shape) > most:  # every element takes a byte or more
             raise ModelError(
                 f"{draft.path}: the value '{displayable(name)}' of size {shape} does not fit into "
-                "this "
-                f"machine's memory of {most / 2**30:.0f} GiB."
+                f"this machine's memory of {most / 2**30:.0f} GiB."
             )
 
 
@@ -183,16 +181,16 @@ def _skeleton(model: ModelProto) -> ModelProto:
     graph = copy.graph
     graph.name = model.graph.name or "model"
     for name in open_inputs(model):
-        _declare(graph, name)
+        graph.input.add(name=name, type=_SCALAR)
     for tensor in model.graph.initializer:
         if is_mapped(tensor) or tensor.ByteSize() > LEAST_BYTES:
-            _declare(graph, tensor.name)
+            graph.input.add(name=tensor.name, type=_SCALAR)
         else:
             graph.initializer.add().CopyFrom(tensor)
     for node in model.graph.node:
         if node.op_type == "Constant" and not node.domain and node.ByteSize() > LEAST_BYTES:
             for output in node.output:
-                _declare(graph, output)
+                graph.input.add(name=output, type=_SCALAR)
         else:
             graph.node.add().CopyFrom(node)
     for branch in branches(with_branches(graph.node)):
@@ -202,9 +200,7 @@ def _skeleton(model: ModelProto) -> ModelProto:
             value.type.CopyFrom(_SCALAR)
     _set_apart(copy)
     for value in model.graph.output:
-        output = graph.output.add()
-        output.name = value.name
-        output.type.CopyFrom(_SCALAR)
+        graph.output.add(name=value.name, type=_SCALAR)
     return copy
 
 
@@ -226,9 +222,3 @@ def _set_apart(model: ModelProto) -> None:
 _SCALAR = TypeProto(tensor_type=TypeProto.Tensor(elem_type=1))
 _SCALAR.tensor_type.shape.SetInParent()
 """What the checker, which looks at no types here, gets instead of a declared type."""
-
-
-def _declare(graph: GraphProto, name: str) -> None:
-    value = graph.input.add()
-    value.name = name
-    value.type.CopyFrom(_SCALAR)

@@ -95,10 +95,8 @@ class _Rows:
             return False  # the values that a body reads are not among the inputs
         if not read & (self._batches | self._sizes):
             return True
-        if node.op_type == "Shape":
-            self._sizes.update(made)
-            return True
-        if not read & self._batches and node.op_type in _OF_SIZES:
+        reads_rows = bool(read & self._batches)
+        if node.op_type == "Shape" or (not reads_rows and node.op_type in _OF_SIZES):
             self._sizes.update(made)
             return True
         if any(self._shapes.get(name) is None for name in read):

@@ -206,16 +206,12 @@ class Resolver:
     def _name_values(self) -> None:
         """Let each tensor know the (first) ONNX value that it is."""
         values = self._imported.values
-        made = [o for node, _ in self._imported.bounds for o in node.output if o in values]
-        known = set(made)
-        ordered = [n for n in values if n not in known] + made
-        for name in ordered:
+        made = dict.fromkeys(o for node, _ in self._imported.bounds for o in node.output)
+        for name in (*(n for n in values if n not in made), *made):
             tensor = self._tensor(name)
-            if tensor is None:
-                continue
-            if tensor.onnx_value is None:
-                tensor.onnx_value = name
-            tensor.name = tensor.name or name
+            if tensor is not None:
+                tensor.onnx_value = tensor.onnx_value or name
+                tensor.name = tensor.name or name
 
     def _tensor(self, name: str) -> Tensor | None:
         """Return the tensor that an ONNX value is; None where it is unknown, or is several."""
