@@ -139,18 +139,12 @@ def run_job(request: TransitionRequest) -> dict[str, float]:
 
 def chain_model(length: int) -> ModelProto:
     """Return an ONNX model of so many ReLUs in a row, over values of ``SHAPE`` in float32."""
-    from onnx import TensorProto, helper
+    from onnx import parser
 
-    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"r{i}") for i in range(length)]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("v0", TensorProto.FLOAT, SHAPE)],
-        [helper.make_tensor_value_info(f"v{length}", TensorProto.FLOAT, SHAPE)],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)])
-    model.ir_version = 8
-    return model
+    value = f"float[{','.join(map(str, SHAPE))}]"
+    nodes = " ".join(f"[r{i}] v{i + 1} = Relu(v{i})" for i in range(length))
+    header = '<ir_version: 8, opset_import: ["": 13]>'
+    return parser.parse_model(f"{header} chain ({value} v0) => ({value} v{length}) {{ {nodes} }}")
 
 
 class ChainBench:

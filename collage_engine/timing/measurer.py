@@ -394,42 +394,6 @@ class MeasureCall:
         )
 
 
-def make_ready(
-    open_model: OpenModel,
-    catalog: CandidateCatalog,
-    candidates: Iterable[Candidate],
-    now: Callable[[str], None],
-    control: RunControl,
-) -> None:
-    """Have the toolchains compile what candidates share that are about to be measured.
-
-    What cannot be compiled is reported as a warning; its candidates are refused when their turn
-    comes.
-
-    Args:
-        open_model: The model.
-        catalog: The toolchain instances.
-        candidates: The candidates.
-        now: Takes a few words on what is compiled.
-        control: The run's cancel flag, and what takes warnings.
-
-    Raises:
-        Cancelled: The user stopped it.
-    """
-    graph = open_model.model.graph
-    wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
-    for candidate in candidates:
-        wanted[candidate.instance].append(operator_set(candidate.nodes))
-    for source in catalog.sources:
-        toolchain = get(source.instance.toolchain)
-        sets = wanted.get(source.instance, [])
-        try:
-            toolchain.precompile(graph, source.instance, sets, now, control.cancelled.is_set)
-        except ToolchainError as error:
-            control.warn(f"{source.instance.id}: {error}")
-        control.check()
-
-
 @dataclass(eq=False)
 class Measuring:
     """Measures the candidates of a catalog on a run's inputs.
@@ -501,7 +465,7 @@ class Measuring:
         def now(text: str) -> None:
             control.emit(Progress(stage="measure", done=0, total=len(groups), now=text))
 
-        make_ready(self.open_model, self.catalog, candidates, now, control)
+        self.make_ready(candidates, now)
         self._measurer = self._measurer or self._open(deadline)
         if self._measurer is None:
             return {}
@@ -513,6 +477,32 @@ class Measuring:
         if call.stopped:
             raise Cancelled("cancelled; what was measured is kept")
         return call.costs
+
+    def make_ready(self, candidates: Iterable[Candidate], now: Callable[[str], None]) -> None:
+        """Have the toolchains compile what candidates share that are about to be measured.
+
+        What cannot be compiled is reported as a warning; its candidates are refused when their turn
+        comes.
+
+        Args:
+            candidates: The candidates.
+            now: Takes a few words on what is compiled.
+
+        Raises:
+            Cancelled: The user stopped it.
+        """
+        graph, control = self.open_model.model.graph, self.control
+        wanted: dict[ToolchainInstance, list[OperatorSet]] = defaultdict(list)
+        for candidate in candidates:
+            wanted[candidate.instance].append(operator_set(candidate.nodes))
+        for source in self.catalog.sources:
+            toolchain = get(source.instance.toolchain)
+            sets = wanted.get(source.instance, [])
+            try:
+                toolchain.precompile(graph, source.instance, sets, now, control.cancelled.is_set)
+            except ToolchainError as error:
+                control.warn(f"{source.instance.id}: {error}")
+            control.check()
 
     def _open(self, deadline: float) -> Measurer | None:
         """Record the model's true values; return what measures on them.

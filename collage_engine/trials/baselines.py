@@ -230,9 +230,7 @@ def pinned_covers(
         catalog: The toolchain instances.
         pins: The pins; a cover that breaks one of them nevertheless may not win.
     """
-    covers = (
-        pinned_cover(graph, catalog, pins, [base] * len(graph)) for base in _defaults(catalog)
-    )
+    covers = [pinned_cover(graph, catalog, pins, [k] * len(graph)) for k in _defaults(catalog)]
     return [cover for cover in covers if cover is not None]
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from collage_engine.machine.device import least_disturbed
@@ -218,11 +218,10 @@ class Standings:
         leader = self.leader
         if leader is None or entry is leader:
             return False
-        ours, theirs = paired(entry, leader)
         rounds = sum(process == entry.loads for process, _ in entry.rounds.values())
-        if min(rounds, len(ours)) < COMMON_ROUNDS or ratio(entry, leader) < SLOWER:
+        if rounds < COMMON_ROUNDS or ratio(entry, leader) < SLOWER:
             return False
-        return signed_rank(ours, theirs) < SIGNIFICANT
+        return are_told_apart(entry, leader)
 
     def is_settled(self, rounds: int) -> bool:
         """Tell whether more rounds than these would not change who wins."""
@@ -235,8 +234,7 @@ class Standings:
         """Tell whether an entry is as fast as the leader, or slower beyond doubt."""
         if self.leader is None or entry is self.leader or self.behind(entry) <= TIE:
             return True
-        ours, theirs = paired(entry, self.leader)
-        return len(ours) >= COMMON_ROUNDS and signed_rank(ours, theirs) < SIGNIFICANT
+        return are_told_apart(entry, self.leader)
 
     def near(self) -> list[RaceEntry]:
         """Return those that may win after all in another process: the fastest few."""
@@ -438,25 +436,27 @@ def is_as_fast(entry: RaceEntry | None, winner: RaceEntry) -> bool:
     times = ratio(entry, winner)
     if 1 / TIE <= times <= TIE:
         return True
-    ours, theirs = paired(entry, winner)
-    if not ours or signed_rank(ours, theirs) < SIGNIFICANT:
+    ratios = common_ratios(entry, winner)
+    if not ratios or are_told_apart(entry, winner):
         return False
-    low, high = spread([a / b for a, b in zip(ours, theirs, strict=True)])
+    low, high = spread(ratios)
     return 1 / SLOWER < times < SLOWER or low <= 1.0 <= high
 
 
-def paired(entry: RaceEntry, other: RaceEntry) -> tuple[list[float], list[float]]:
-    """Return the microseconds of two entries in the rounds that both took part in."""
+def common_ratios(entry: RaceEntry, other: RaceEntry) -> list[float]:
+    """Return how many times another's time an entry took, by the rounds that both took part in."""
     numbers = sorted(entry.rounds.keys() & other.rounds.keys())
-    return [entry.rounds[k][1] for k in numbers], [other.rounds[k][1] for k in numbers]
+    return [entry.rounds[k][1] / other.rounds[k][1] for k in numbers]
 
 
-def signed_rank(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """Return how likely paired times are as far apart as these for equal placements.
+def are_told_apart(entry: RaceEntry, other: RaceEntry) -> bool:
+    """Tell whether the common rounds of two equal placements would hardly be so far apart.
 
     This is Wilcoxon's signed-rank test on the logarithms of the times.
     """
     from scipy.stats import wilcoxon  # takes half a second to import
 
-    logs = [math.log(a / b) for a, b in zip(ours, theirs, strict=True)]
-    return float(wilcoxon(logs).pvalue) if any(logs) else 1.0
+    logs = [math.log(times) for times in common_ratios(entry, other)]
+    if len(logs) < COMMON_ROUNDS or not any(logs):
+        return False
+    return bool(wilcoxon(logs).pvalue < SIGNIFICANT)

@@ -11,6 +11,7 @@ running are distinguished.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,9 +64,8 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     inputs: tuple[tuple[str, str], ...]
     """Name and element type, in argument order."""
     outputs: tuple[tuple[str, str], ...]
-    bounds: dict[str, float] = {}
-    """By output the error that it may have, for the comparison after each round; empty: none is
-    made."""
+    bounds: dict[str, float]
+    """By output the error that it may have, for the comparison after each round."""
     loses_nan: bool = False
     """Whether NaN may become a number, as its toolchains say."""
     streams: int = 0
@@ -118,21 +118,20 @@ class TrialJob:
     A request is a method with its arguments (``partial``).
     """
 
-    def __init__(self) -> None:
-        self._model: Model | None = None
-        """What is open; of several instances the first."""
-        self._sample: dict[str, np.ndarray] = {}
-        """The inputs that rounds run on."""
-        self._threads = 0
-        """Threads of the open contender; 0: its work is on a device."""
-        self._memory = MemoryWatch()
-        self._pool: Pool | None = None
-        """The instances, where several run at once."""
-        self._opened: OpenPlacement | None = None
-        self._calls = 0
-        """Calls so far, for the message of a placement that goes wrong after some."""
-        self._other: tuple[dict[str, np.ndarray], list[np.ndarray]] | None = None
-        """Other inputs than the sample's, and what the placement made of them when it was new."""
+    _opened: OpenPlacement
+    _model: Model
+    """What is open; of several instances the first."""
+    _sample: dict[str, np.ndarray]
+    """The inputs that rounds run on."""
+    _threads: int = 0
+    """Threads of the open contender; 0: its work is on a device."""
+    _memory: MemoryWatch
+    _pool: Pool | None = None
+    """The instances, where several run at once."""
+    _calls: int = 0
+    """Calls so far, for the message of a placement that goes wrong after some."""
+    _other: tuple[dict[str, np.ndarray], list[np.ndarray]] | None = None
+    """Other inputs than the sample's, and what the placement made of them when it was new."""
 
     def __call__(self, request: Callable[[TrialJob], Any]) -> Any:
         """Answer a request."""
@@ -155,21 +154,40 @@ class TrialJob:
                 request.streams,
                 request.threads,
             )
-            models = self._pool.at_once(lambda model: model)
-            results = self._pool.at_once(lambda model: model(sample))
+            loaded = self._pool.at_once(lambda model: (model, model(sample)))
         else:
-            models = [load_model(request, sample)]
-            results = [models[0](sample)]
-        self._model = models[0]
+            model = load_model(request, sample)
+            loaded = [(model, model(sample))]
+        self._model = loaded[0][0]
         self._memory.loaded()
-        errors = [_errors(request, request.samples[0], outputs) for outputs in results]
+        truth = self._truth(request.samples[0])
+        errors = [self._errors(outputs, truth) for _, outputs in loaded]
         for folder in request.samples[1:]:
             outputs = self._on(_values(folder, "inputs", request.inputs))
-            errors.append(_errors(request, folder, outputs))
-        self._note_other(sample)
+            errors.append(self._errors(outputs, self._truth(folder)))
+        other = turned(sample)
+        # Its own sample would not do for the comparisons after rounds: what a library leaves
+        # unwritten in memory that is used again is the right result of the call before. A model may
+        # be defined on its sample, and on little else.
+        with contextlib.suppress(Exception):
+            self._other = other, self._on(other)
         return {  # the worst over all samples
             name: (max(one[name][0] for one in errors), max(one[name][1] for one in errors))
             for name in errors[0]
+        }
+
+    def _truth(self, folder: str) -> list[np.ndarray]:
+        """Return the true outputs of a sample, in order."""
+        outputs = self._opened.outputs
+        values = _values(folder, "outputs", outputs)
+        return [values[name] for name, _ in outputs]
+
+    def _errors(self, results: list[np.ndarray], truth: list[np.ndarray]) -> ErrorsByOutput:
+        """Return the largest absolute and relative error of each output, by its name."""
+        opened = self._opened
+        return {
+            name: error_of(computed, right, loses_nan=opened.loses_nan)
+            for (name, _), computed, right in zip(opened.outputs, results, truth, strict=True)
         }
 
     def round(self, warm_s: float, seconds: float, tail: bool = False) -> list[float]:
@@ -190,7 +208,6 @@ class TrialJob:
             taken_by_all = self._round_of_all(seconds)
             self._compare_again([])
             return [taken_by_all]
-        assert self._model is not None
         call = self._model.user_call(self._sample)
         clock = time.perf_counter
         begin = clock()
@@ -214,25 +231,8 @@ class TrialJob:
             until_asleep()
         return taken
 
-    def _note_other(self, sample: dict[str, np.ndarray]) -> None:
-        """Run the new placement on other inputs, for the comparisons after its rounds.
-
-        Its own sample would not do: what a library leaves unwritten in memory that is used again is
-        the right result of the call before.
-        """
-        request = self._opened
-        assert request is not None
-        if not request.bounds:
-            return
-        other = turned(sample)
-        try:
-            self._other = other, self._on(other)
-        except Exception:  # a model may be defined on its sample, and on little else
-            return
-
     def _on(self, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
         """Return the outputs of what is open on some inputs."""
-        assert self._model is not None
         if self._pool is None:
             return self._model(inputs)
         return self._pool.with_one(lambda model: model(inputs))
@@ -249,23 +249,17 @@ class TrialJob:
         Raises:
             ToolchainError: An output is wrong.
         """
-        request = self._opened
-        if request is None or not request.bounds:
-            return
         if kept:
-            truth = _values(request.samples[0], "outputs", request.outputs)
-            expected = [truth[name] for name, _ in request.outputs]
-            assert self._model is not None
-            on_host = self._threads > 0
-            results = kept[0] if on_host else self._model.arrays(kept[0])
+            truth = self._truth(self._opened.samples[0])
+            results = kept[0] if self._threads > 0 else self._model.arrays(kept[0])
         elif self._other is not None:
-            inputs, expected = self._other
+            inputs, truth = self._other
             results = self._on(inputs)
         else:
             return
-        for (name, dtype), computed, right in zip(request.outputs, results, expected, strict=True):
-            error = error_of(computed, right, loses_nan=request.loses_nan)
-            wrong = wrong_by(error, request.bounds[name], dtype)
+        errors = self._errors(results, truth)
+        for name, dtype in self._opened.outputs:
+            wrong = wrong_by(errors[name], self._opened.bounds[name], dtype)
             if wrong is not None:
                 raise ToolchainError(
                     f"{WRONG_NUMBERS} in the output {name!r} after {self._calls} calls: {wrong}"
@@ -298,7 +292,7 @@ class TrialJob:
                 placement: it was loaded in an environment with ``LAYERS_FOLDER``.
         """
         model = self._model
-        if model is None or self._threads == 0:
+        if self._threads == 0:
             return PlacementProfile()
         calls, call_us = time_kernels(model, model.user_call(self._sample), runs)
         runtimes = model.library.imports if inside else []
@@ -359,21 +353,6 @@ def _values(folder: str, name: str, kinds: tuple[tuple[str, str], ...]) -> dict[
     return read_npz(Path(folder) / f"{name}.npz", dict(kinds))
 
 
-def _errors(request: OpenPlacement, folder: str, results: list[np.ndarray]) -> ErrorsByOutput:
-    """Return the largest absolute and relative error of each output on one sample, by its name.
-
-    Args:
-        request: What is open, with the names of its outputs.
-        folder: The sample's folder.
-        results: The outputs that the placement computed, in order.
-    """
-    truth = _values(folder, "outputs", request.outputs)
-    return {
-        name: error_of(computed, truth[name], loses_nan=request.loses_nan)
-        for (name, _), computed in zip(request.outputs, results, strict=True)
-    }
-
-
 STATUS = Path("/proc/self/status")
 """Where Linux states the sizes of this process, in KiB."""
 RESET = Path("/proc/self/clear_refs")
@@ -389,13 +368,9 @@ def status_bytes(field: str) -> int | None:
     Returns:
         The size; None where there is no such line, or no ``/proc``.
     """
-    try:
-        lines = STATUS.read_text().splitlines()
-    except OSError:
-        return None
-    for line in lines:
-        if line.startswith(field + ":"):
-            return int(line.split()[1]) * 1024
+    with contextlib.suppress(OSError):
+        found = re.search(rf"^{field}:\s+(\d+) kB", STATUS.read_text(), re.MULTILINE)
+        return int(found[1]) * 1024 if found else None
     return None
 
 

@@ -11,9 +11,10 @@ import pytest
 
 from collage_engine.machine.run_control import RunControl
 from collage_engine.records.candidate import CandidateRecord, Cost
+from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target
 from collage_engine.support.errors import Cancelled
-from collage_engine.timing.measurer import make_ready
+from collage_engine.timing.measurer import Measuring
 from collage_engine.toolchains.cutlass import library
 from collage_engine.toolchains.cutlass.library import Family, find_nvcc
 from collage_engine.toolchains.registry import get
@@ -50,7 +51,8 @@ def ready(records: list[CandidateRecord], control: RunControl | None = None) -> 
     catalog: Any = SimpleNamespace(sources=[SimpleNamespace(instance=INSTANCE)])
     candidates = [candidate_of(record) for record in records]
     control = control or RunControl()
-    make_ready(workspace, catalog, candidates, told.append, control)
+    measuring = Measuring(workspace, catalog, RunSettings(), {}, control)
+    measuring.make_ready(candidates, told.append)
     return told
 
 

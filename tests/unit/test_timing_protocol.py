@@ -168,7 +168,8 @@ def test_a_round_has_no_call_that_does_not_fit() -> None:
         time.sleep(0.03)
 
     model: Any = SimpleNamespace(user_call=lambda sample: call)
-    job = TrialJob()
-    job._model = model
+    job: Any = TrialJob()
+    job._model, job._sample = model, {}
+    job._compare_again = lambda kept: None
     taken = job.round(warm_s=0.0, seconds=0.04, tail=True)
     assert len(taken) == 1 and len(calls) == 2, "the first one warms up"
