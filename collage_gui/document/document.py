@@ -80,25 +80,26 @@ class Execution(QObject):
 
     # -- runs --------------------------------------------------------------------------
 
-    def start(self, settings: RunSettings | None = None) -> None:
+    def start(self, settings: RunSettings, **changes: Any) -> None:
         """Run: first a search on what is known colours the graph, then the run confirms.
 
         Args:
-            settings: Settings of this run and of later searches; the last ones by default.
+            settings: Settings of this run and of later searches.
+            changes: Settings that only this run has.
         """
         if self.running or not self._requests.handle:
             return
-        if settings is not None:
-            self.settings = settings
+        self.settings = settings
+        mine = msgspec.structs.replace(settings, **changes)
         self.running, self.cancelling, self.stopping = True, False, False
         self.stages, self.progress = {}, None
         self._runs.provisional = None
         self._pins_at_start = self._pins.written
         self.running_changed.emit()
-        self.is_quick = self.settings.confirmation == "quick"
+        self.is_quick = mine.confirmation == "quick"
         if self._costs.any_usable and not self.is_quick:
             self.search(quiet=True)
-        params = protocol.RunStart(document=self._requests.handle, settings=self.settings)
+        params = protocol.RunStart(document=self._requests.handle, settings=mine)
         self._requests.send(params, failed=self._start_failed)
 
     def cancel(self) -> None:

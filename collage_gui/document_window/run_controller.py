@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
 from PySide6.QtCore import QObject, Signal
 
 from collage_engine.records.shapes import STOPPED_BUDGET_S
@@ -137,9 +136,7 @@ class RunController:
         self._clear_messages()
         settings = self.settings.settings()
         self.preferences.remember_run(settings)
-        mine = msgspec.structs.replace(settings, budget_s=budget_s or settings.budget_s)
-        self.document.execution.start(mine)
-        self.document.execution.settings = settings
+        self.document.execution.start(settings, budget_s=budget_s or settings.budget_s)
 
     def _run_shape(self, number: int) -> None:
         """Show a shape and run it: what is left of the budget is shared out among those left."""
@@ -201,9 +198,7 @@ class RunController:
             self.messages.show_message(text, "info", "Cancel", self.cancel, topic="measuring")
         settings = self.settings.settings()
         budget_s = min(settings.budget_s, QUICK_S)
-        quick = msgspec.structs.replace(settings, confirmation="quick", budget_s=budget_s)
-        self.document.execution.start(quick)
-        self.document.execution.settings = settings
+        self.document.execution.start(settings, confirmation="quick", budget_s=budget_s)
 
     def stop_and_keep(self) -> None:
         """End the run with its best placement; shapes that are left get a first answer only."""

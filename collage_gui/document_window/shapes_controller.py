@@ -158,8 +158,6 @@ class ShapesController:
     def choose(self) -> None:
         """Ask for other shapes of the open model."""
         document = self._document
-        if document.model is None or document.running:
-            return
 
         def arrived(left_open: OpenSizes) -> None:
             if left_open.dimensions or left_open.inputs:

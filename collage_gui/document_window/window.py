@@ -102,7 +102,6 @@ class DocumentWindow(QWidget):
         actions: Mapping[str, QAction],
         queue: RunQueue,
         window_messages: Messages,
-        parent: QWidget | None = None,
     ) -> None:
         """Make the widgets, then the controllers on them.
 
@@ -113,9 +112,8 @@ class DocumentWindow(QWidget):
             actions: The main window's actions by id, for the context menu.
             queue: Has one run after the other begin.
             window_messages: Messages that concern every document.
-            parent: The widget that owns this one.
         """
-        super().__init__(parent)
+        super().__init__()
         self.setObjectName("documentWindow")
         self.document = document
         self._preferences, self._actions = preferences, actions

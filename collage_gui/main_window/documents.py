@@ -255,8 +255,6 @@ class Documents(QObject):
 
     def close(self, number: int) -> None:
         """Close a page by its number, unless the user wants to keep unsaved work."""
-        if not 0 <= number < self.tabs.count():
-            return
         page = self.pages[number]
         if self.may_close([page], partial(self.remove, page)):
             self.remove(page)

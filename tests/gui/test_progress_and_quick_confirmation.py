@@ -200,6 +200,6 @@ def test_a_run_in_which_most_toolchains_had_no_turn_says_so(placed, monkeypatch)
     assert said.startswith("The only one of 2 toolchains") and "Only 0 of 2,923" in said
     assert said.endswith("It was busy.") and d.banner.action.text() == "Continue"
     started = []
-    monkeypatch.setattr(page.document.execution, "start", started.append)
+    monkeypatch.setattr(page.document.execution, "start", lambda *_, **mine: started.append(mine))
     d.qtbot.mouseClick(d.banner.action, Qt.MouseButton.LeftButton)
     assert len(started) == 1, "it goes on with the same budget"
