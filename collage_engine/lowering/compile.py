@@ -153,13 +153,8 @@ class Compiled:
         return self._timer
 
     def inside(self) -> dict[str, Any]:
-        """Return what the toolchain says of its module, and whether it was timed as a graph."""
-        details = dict(self.toolchain.inside(self.module))
-        if isinstance(self._timer, DeviceTimer):
-            details["cuda_graph"] = self._timer.captured > 0
-            if self._timer.refused:
-                details["cuda_graph_refused"] = self._timer.refused
-        return details
+        """Return what the toolchain says of its module."""
+        return self.toolchain.inside(self.module)
 
     def close(self) -> None:
         """Give weights and threads back, and remove files of weights that only it needs."""

@@ -158,20 +158,15 @@ class DeviceTimer:
         self._stream = cuda.stream()
         self._begin, self._end = cuda.event(), cuda.event()
         self._graph: ctypes.c_void_p | None = None
-        self.captured = 0
-        """Calls in the graph; 0: it could not be captured."""
-        self.refused: str | None = None
-        """Why not."""
         with self._on_stream():
             once = self._warm()
         count = max(1, round(GRAPH_S / once))
-        count = -(-count // len(calls)) * len(calls)
+        self._captured = count = -(-count // len(calls)) * len(calls)
+        """Calls in the graph, where there is one."""
         try:
             with self._on_stream():
                 self._graph = cuda.capture(self._stream, lambda: self._issue(count))
-            self.captured = count
-        except MeasureError as error:
-            self.refused = str(error)
+        except MeasureError:  # calls are then issued one by one
             cuda.synchronize()
 
     def _on_stream(self) -> Any:
@@ -209,13 +204,13 @@ class DeviceTimer:
         """Return the seconds of so many calls, whatever multiple of them was run for it."""
         with self._on_stream():
             if self._graph is not None:
-                launches = -(-calls // self.captured)
+                launches = -(-calls // self._captured)
                 self._cuda.record(self._begin, self._stream)
                 for _ in range(launches):
                     self._cuda.launch(self._graph, self._stream)
                 self._cuda.record(self._end, self._stream)
                 seconds = self._cuda.seconds_between(self._begin, self._end)
-                return seconds * calls / (launches * self.captured)
+                return seconds * calls / (launches * self._captured)
             start = time.perf_counter()
             self._cuda.record(self._begin, self._stream)
             self._issue(calls)
