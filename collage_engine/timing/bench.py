@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -38,22 +39,21 @@ from collage_engine.records.graph import OperatorSet
 from collage_engine.records.precision import TOLERANCES
 from collage_engine.support.errors import CollageError, WrongNumbersError
 from collage_engine.timing.child import WRONG_NUMBERS, OpenRequest
+from collage_engine.timing.protocol import TimedCall
 from collage_engine.toolchains.base import Function
 
 
+@dataclass
 class PreparedCandidate:
     """A compiled candidate whose numbers were right, bound to its true inputs."""
 
-    def __init__(
-        self, compiled: Compiled, inputs: list[np.ndarray], max_rel_error: float | None
-    ) -> None:
-        self._compiled = compiled
-        self.max_rel_error = max_rel_error
-        self.time = compiled.timer(inputs)
+    compiled: Compiled
+    time: TimedCall
+    max_rel_error: float | None
 
     def close(self) -> None:
         """Give back what the compiled candidate holds."""
-        self._compiled.close()
+        self.compiled.close()
 
 
 class ModelBench:
@@ -129,7 +129,7 @@ class ModelBench:
                 lambda bound: self.rounding_noise(function, bound),
                 loses_nan=may_lose_nan(self.model.graph, candidate.instance, function.members),
             )
-            return PreparedCandidate(compiled, inputs, error)
+            return PreparedCandidate(compiled, compiled.timer(inputs), error)
         except BaseException:
             compiled.close()
             raise

@@ -43,12 +43,10 @@ class Timing:
     Attributes:
         samples: seconds per call, one number each.
         calls: calls per sample.
-        dropped: it was clearly slower than the fastest.
     """
 
     samples: list[float] = field(default_factory=list)
     calls: int = 1
-    dropped: bool = False
 
     @property
     def median(self) -> float:
@@ -153,10 +151,11 @@ class _Rounds:
     def drop_slower(self) -> None:
         """Drop the timed calls that are clearly slower."""
         best = min((self.timings[index] for index in self.racing), key=lambda each: each.median)
-        for index in self.racing:
-            timing = self.timings[index]
-            timing.dropped = timing is not best and timing.low > WORSE * best.high
-        self.racing = [index for index in self.racing if not self.timings[index].dropped]
+        self.racing = [
+            index
+            for index in self.racing
+            if self.timings[index] is best or self.timings[index].low <= WORSE * best.high
+        ]
 
     def are_precise(self) -> bool:
         """Tell whether the medians of all that were not dropped are precise.

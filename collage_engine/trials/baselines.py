@@ -198,17 +198,16 @@ def _user_placement(
     owner: list[Hashable | None] = []
     for index in graph.operators:
         node = graph.nodes[index]
+        first = node.onnx_nodes[0] if node.onnx_nodes else node.op
         choice = next(
             (lowered[onnx.lower()] for onnx in node.onnx_nodes if onnx.lower() in lowered), None
         )
         if choice is None:
-            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
             return Contender(name=name, kind="user", reason=f"it places no toolchain on {first}")
         if choice not in by_id:
             return Contender(name=name, kind="user", reason=f"{choice} is not among the toolchains")
         refused = catalog.sources[by_id[choice]].refusal(graph, index)
         if refused is not None:
-            first = node.onnx_nodes[0] if node.onnx_nodes else node.op
             why = f"{choice} cannot take {first}: {refusal_text(refused)}"
             return Contender(name=name, kind="user", reason=why)
         owner.append(by_id[choice])

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -82,11 +82,8 @@ def fit(observed: Sequence[tuple[PartitionWork, float]]) -> InModelCosts:
     names = sorted(name for name, count in counts.items() if count >= LEAST_OBSERVATIONS)
     together = _solve(observed, [""])
     separate = _solve(observed, [*names, ""])
-    return InModelCosts(
-        toolchains={**separate.toolchains, "": together.toolchains[""]},
-        per_weight=separate.per_weight,
-        per_value=separate.per_value,
-    )
+    rare = {"": together.toolchains[""]}
+    return replace(separate, toolchains=separate.toolchains | rare)
 
 
 def _solve(observed: Sequence[tuple[PartitionWork, float]], names: Sequence[str]) -> InModelCosts:

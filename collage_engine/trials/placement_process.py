@@ -451,7 +451,7 @@ class PlacementProcess:
         return OpenPlacement(
             module=str(self.folder / MODULE_FILE),
             threads=max((part.instance.threads for part in contender.cover), default=1),
-            device=next((part.instance.device for part in contender.cover), "cpu"),
+            device=next((part.instance.device for part in contender.cover), "cpu").split(":")[0],
             samples=tuple(map(str, bench.sample_folders)),
             inputs=tuple((name, kind.dtype) for name, kind in bench.model.inputs),
             outputs=tuple((name, kind.dtype) for name, kind in bench.model.outputs),

@@ -190,7 +190,9 @@ class Race:
         if self.standings.call_us is None and new.takes_part:
             with contextlib.suppress(WorkerError, ToolchainError):
                 *_, self.standings.call_us = new.process.partition_times(RUNS_PER_PROFILE)
-        self._announce()
+        if self.leader is not None and self.leader is not self._answered:
+            self._answered = self.leader
+            self.on_answer()
 
     def _make_room(self) -> None:
         """Have the slowest leave where one more would take too much memory."""
@@ -264,23 +266,13 @@ class Race:
                 continue
             entry.rounds[self._round] = (entry.loads, statistics.median(calls))
             if len(entry.contender.cover) > 1 and len(entry.profiles) < COMMON_ROUNDS:
-                self._profile(entry)
+                with contextlib.suppress(WorkerError, ToolchainError):  # what was timed stays
+                    us, between_us, _ = entry.process.partition_times(RUNS_PER_PROFILE)
+                    entry.profiles[self._round] = [*us, between_us]
         self.standings.lead()
         for entry in self.standings.present:
             if self.standings.is_slower(entry):
                 self._leave(entry)
-
-    def _profile(self, entry: RaceEntry) -> None:
-        """Note what each partition takes, and what is between them; what was timed stays."""
-        with contextlib.suppress(WorkerError, ToolchainError):
-            parts_us, between_us, _ = entry.process.partition_times(RUNS_PER_PROFILE)
-            entry.profiles[self._round] = [*parts_us, between_us]
-
-    def _announce(self) -> None:
-        """Tell of the leader, where it is another one than before."""
-        if self.leader is not None and self.leader is not self._answered:
-            self._answered = self.leader
-            self.on_answer()
 
     def _leave(self, entry: RaceEntry) -> None:
         """End an entry's part in the race; its ratio to the leader is what is known of it.

@@ -58,7 +58,7 @@ class OpenPlacement(msgspec.Struct, frozen=True, kw_only=True):
     module: str
     threads: int = 1
     device: str = "cpu"
-    """Where the module runs."""
+    """Where the module runs: ``cpu`` or ``cuda``."""
     samples: tuple[str, ...]
     """Folders with ``inputs.npz`` and ``outputs.npz``, of which the first one is timed."""
     inputs: tuple[tuple[str, str], ...]
@@ -103,13 +103,8 @@ def load_model(request: OpenPlacement, sample: dict[str, np.ndarray], number: in
         for name, dtype in request.inputs
     ]
     outputs = [{"name": name, "shape": None, "dtype": dtype} for name, dtype in request.outputs]
-    manifest = {"device": kind_of(request), "inputs": inputs, "outputs": outputs}
+    manifest = {"device": request.device, "inputs": inputs, "outputs": outputs}
     return Model(Path(request.module).parent, manifest, number > 0)
-
-
-def kind_of(request: OpenPlacement) -> str:
-    """Return the kind of the device on which a placement runs: ``cpu`` or ``cuda``."""
-    return request.device.partition(":")[0]
 
 
 class TrialJob:
@@ -146,7 +141,7 @@ class TrialJob:
         self._threads = request.threads if request.device == "cpu" else 0
         self._sample = sample = _values(request.samples[0], "inputs", request.inputs)
         # What every artifact needs is no part of this one's memory.
-        load_runtime(Path(request.module).parent, kind_of(request))
+        load_runtime(Path(request.module).parent, request.device)
         self._memory = MemoryWatch()
         if request.streams:
             self._pool = Pool(

@@ -80,7 +80,7 @@ def test_samples_that_scatter_are_taken_until_their_median_is_precise():
 def test_a_lone_noisy_candidate_stops_at_its_budget():
     world = World(noise=1.0)
     (timing,) = time_interleaved([world.timed_call("a", 1e-4)], clock=world.clock)
-    assert 0.05 < world.now < 0.08 and not timing.dropped
+    assert 0.05 < world.now < 0.08 and len(timing.samples) > COMPARED_FROM
 
 
 def test_clearly_worse_are_dropped_early():
@@ -91,7 +91,6 @@ def test_clearly_worse_are_dropped_early():
         world.timed_call("worse", 1.5e-3),
     ]
     timings = time_interleaved(timed, clock=world.clock)
-    assert [t.dropped for t in timings] == [False, False, True]
     assert len(timings[2].samples) == COMPARED_FROM
     assert len(timings[0].samples) == len(timings[1].samples) > COMPARED_FROM
 
