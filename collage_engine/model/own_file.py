@@ -50,12 +50,11 @@ def original_model(
         that clean-up keeps from losing its value.
     """
     graph = model.graph
-    if nodes != graph.everything:
-        return None
-    if not model.record.path or not Path(model.record.path).is_file():
+    path = model.record.path
+    if nodes != graph.everything or not path or not Path(path).is_file():
         return None
     try:
-        own, digest = read_model(model.record.path)
+        own, digest = read_model(path)
     except (ModelError, UsageError):
         return None
     if digest != model.record.sha256:
@@ -91,11 +90,9 @@ def _in_order(
 ) -> list[ValueInfoProto] | None:
     """Return a file's inputs or outputs in the order of a sub-graph's; None if they differ."""
     same_names = [value.name for value in values] == [name for name, _ in known]
-    if not same_names or sorted(indices) != sorted(order):
+    by_index = dict(zip(indices, values, strict=False))
+    if not same_names or not sorted(by_index) == sorted(order) == sorted(indices):
         return None
-    if len(set(indices)) != len(indices):
-        return None
-    by_index = dict(zip(indices, values, strict=True))
     return [by_index[index] for index in order]
 
 

@@ -89,12 +89,6 @@ def tensor_type(ty: Any) -> TensorType:
     return TensorType(tuple(shape), str(ty.dtype.dtype))
 
 
-def _types(ty: Any) -> tuple[tuple[TensorType, ...], bool]:
-    if isinstance(ty, relax.TupleType):
-        return tuple(tensor_type(f) for f in ty.fields), True
-    return (tensor_type(ty),), False
-
-
 class Resolver:
     """The walk over the raw bindings, which knows the tensors behind every expression."""
 
@@ -183,7 +177,8 @@ class Resolver:
             types = self._imported.opaque_types[owner]
             attributes = self._imported.operators[owner].attributes(self._imported.opsets)
             return RelaxCall(call, op, inputs, types, attributes, owner).results
-        types, is_tuple = _types(call.ty)
+        is_tuple = isinstance(call.ty, relax.TupleType)
+        types = tuple(map(tensor_type, call.ty.fields if is_tuple else [call.ty]))
         attributes = attributes_of(call, self.functions)
         if inputs and not is_tuple:
             first = inputs[0]
