@@ -7,9 +7,10 @@ from PySide6.QtCore import Qt
 
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainState
+from collage_gui.main_window.window import MainWindow
 from collage_gui.panels.run_settings import PrecisionChoice, ToolchainList
 from collage_gui.preferences import Preferences
-from collage_gui.welcome import WelcomePage
+from collage_gui.theme import Theme
 from tests.gui.conftest import check
 
 STATES = (
@@ -38,8 +39,9 @@ def _words(precision: PrecisionChoice) -> list[str]:
 
 def test_the_first_start_counts_the_toolchains_that_are_looked_for(qtbot, tmp_path) -> None:
     preferences = Preferences(str(tmp_path / "settings.ini"))
-    page = WelcomePage(preferences)
-    qtbot.addWidget(page)
+    window = MainWindow(preferences, Theme(preferences))
+    qtbot.addWidget(window)
+    page = window.welcome
     assert page.busy.maximum() == 0, "a share is shown before anything is counted"
     page.show_probing(4, 10)
     assert (page.busy.value(), page.busy.maximum()) == (3, 10)
