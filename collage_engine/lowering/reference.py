@@ -82,20 +82,17 @@ class TrueValues:
         _Recorder(model, folder, cancel).run(inputs)
         return cls(folder)
 
-    def __contains__(self, index: int) -> bool:
-        return (self.folder / f"{index}.npy").is_file()
-
     def value(self, index: int) -> np.ndarray:
         """Return a value, mapped from its file and read-only.
 
         Raises:
             MeasureError: It was not recorded.
         """
-        if index not in self:
-            raise MeasureError(f"the value {index} was not recorded")
         path = self.folder / f"{index}.npy"
         try:
             array: np.ndarray = np.load(path, mmap_mode="r")
+        except FileNotFoundError:
+            raise MeasureError(f"the value {index} was not recorded") from None
         except ValueError:
             array = np.load(path)  # an empty array cannot be mapped
         # NumPy writes bfloat16 as items of two bytes without a type.

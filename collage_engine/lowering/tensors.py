@@ -47,17 +47,17 @@ def from_numpy(array: np.ndarray, kind: TensorType, device: Any = None) -> Tenso
     return tensor
 
 
-def to_numpy(tensor: Any, kind: TensorType | None = None) -> np.ndarray:
+def to_numpy(tensor: Any, kind: TensorType) -> np.ndarray:
     """Return a NumPy copy of a tensor.
 
     Args:
         tensor: The tensor; one on a device is waited for.
-        kind: The logical type, which tells texts and bfloat16; None: as the tensor says.
+        kind: The logical type, which tells texts and bfloat16.
     """
     array: np.ndarray = tensor.numpy()
-    if kind is not None and kind.dtype == "string":
+    if kind.dtype == "string":
         return from_bytes(array)
-    if kind is not None and kind.dtype == "bfloat16" and array.dtype != numpy_type("bfloat16"):
+    if kind.dtype == "bfloat16" and array.dtype != numpy_type("bfloat16"):
         array = array.view(numpy_type("bfloat16"))
     return array
 

@@ -240,7 +240,7 @@ def test_conversions_move_every_element_and_back(shape, dtype):
         ]
         module = tvm.IRModule({"f": kernel.function.with_attr("global_symbol", "f")})
         tvm.tirx.build(module, tvm.target.Target("llvm"))["f"](*tensors)
-        np.testing.assert_array_equal(as_logical(to_numpy(tensors[1]), target), value)
+        np.testing.assert_array_equal(as_logical(to_numpy(tensors[1], kind), target), value)
 
 
 def test_programs_share_working_memory_and_outlive_the_thread_that_ran_them_first():

@@ -46,7 +46,7 @@ def test_another_process_can_open_the_folder(tmp_path):
     model = branches()
     TrueValues.record(model, model.random_inputs(0), tmp_path)
     opened = TrueValues(tmp_path)
-    assert all(index in opened for index in tensors(model))
+    assert all(opened.value(index) is not None for index in tensors(model))
     with pytest.raises(MeasureError, match="the value 99 was not recorded"):
         opened.value(99)
 

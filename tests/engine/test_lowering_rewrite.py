@@ -61,7 +61,8 @@ def run(model, groups, inputs=None):
     vm = relax.VirtualMachine(relax.build(assembled.module(), build_target()), cpu())
     result = vm["main"](*[from_numpy(inputs[n], k) for n, k in model.inputs])
     tensors = [result] if len(model.outputs) == 1 else list(result)
-    return [to_numpy(t) for t in tensors], assembled
+    kinds = [kind for _, kind in model.outputs]
+    return list(map(to_numpy, tensors, kinds)), assembled
 
 
 def check(model, groups):
