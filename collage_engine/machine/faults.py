@@ -95,11 +95,6 @@ FAULTS = 2
 accident, since each costs a process and the seconds for which it hung."""
 
 
-def left_out_sentence(toolchain: str, reason: str) -> str:
-    """Return the sentence that says that a toolchain is out of a run."""
-    return f"{toolchain} is left out of this run: {reason}"
-
-
 class FaultTracker:
     """Keeps which toolchains crashed or hung in a run, and which are out of it. Thread-safe.
 
@@ -108,6 +103,7 @@ class FaultTracker:
 
     Attributes:
         left_out: The toolchains that are out of the run, each with the reason.
+        title_of: Gives the title that sentences call a toolchain by, of its name.
     """
 
     def __init__(self, on_left_out: Callable[[str], None] = lambda sentence: None) -> None:
@@ -117,6 +113,7 @@ class FaultTracker:
             on_left_out: Is told of each toolchain that goes out, in a sentence.
         """
         self.left_out: dict[str, str] = {}
+        self.title_of: Callable[[str], str] = str
         self._on_left_out = on_left_out
         self._faults: Counter[str] = Counter()
         self._sound: set[str] = set()
@@ -150,11 +147,15 @@ class FaultTracker:
             was_left_out = toolchain in self.left_out
             self.left_out.setdefault(toolchain, reason)
         if not was_left_out:
-            self._on_left_out(left_out_sentence(toolchain, reason))
+            self._on_left_out(self.sentence(toolchain))
+
+    def sentence(self, toolchain: str) -> str:
+        """Return the sentence that says that a toolchain is out of the run, and why."""
+        return f"{self.title_of(toolchain)} is left out of this run: {self.left_out[toolchain]}"
 
     def reason_against(self, toolchains: Iterable[str]) -> str | None:
         """Return why nothing with these toolchains is tried; None: it is."""
         for name in toolchains:
             if name in self.left_out:
-                return f"{name} is out of this run: {self.left_out[name]}"
+                return f"{self.title_of(name)} is out of this run: {self.left_out[name]}"
         return None

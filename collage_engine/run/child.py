@@ -23,6 +23,7 @@ from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError
 from collage_engine.toolchains import asking
+from collage_engine.toolchains.registry import title_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ def serve(job: Job[Any], send: Callable[[object], None]) -> Any:
     """
     cancelled, keep = threading.Event(), threading.Event()
     control = RunControl(send, cancelled, keep)
+    control.faults.title_of = title_of
     signal.signal(signal.SIGUSR1, lambda *_: cancelled.set())
     signal.signal(signal.SIGUSR2, lambda *_: keep.set())
     method = job.request.method

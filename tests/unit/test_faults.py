@@ -34,11 +34,12 @@ from tests.support.scripted_workers import Script, ScriptedWorker, cover, kind_o
 def test_a_toolchain_that_fails_twice_is_out_of_the_run() -> None:
     told: list[str] = []
     faults = FaultTracker(told.append)
+    faults.title_of = str.title
     faults.blame(["evil"], "killed by SIGSEGV")
     assert faults.reason_against(["evil"]) is None and not told
     for _ in range(2):
         faults.blame(["evil"], "no answer within 5 s")
-    assert len(told) == 1 and told[0].startswith("evil is left out of this run: ")
+    assert len(told) == 1 and told[0].startswith("Evil is left out of this run: ")
     assert "no answer within 5 s" in told[0]
     assert faults.left_out.keys() == {"evil"}
     assert faults.reason_against(["tvm", "evil"]) is not None

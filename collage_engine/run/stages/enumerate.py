@@ -10,7 +10,6 @@ from collage_engine.candidates.host_candidates import pinned_to_host
 from collage_engine.candidates.open_model import missing_precision
 from collage_engine.lowering.link import linker
 from collage_engine.machine.cuda import choose_target
-from collage_engine.machine.faults import left_out_sentence
 from collage_engine.machine.run_control import RunControl
 from collage_engine.planning.infeasible import WithoutCandidates
 from collage_engine.planning.search_inputs import SearchInputs
@@ -80,7 +79,7 @@ def enumerate_candidates(
                 if (about := _about(name)) is not None and catalog.target.kind in about.targets
             }
             late = [not_ready_in_words(list(missed.values()))] if missed else []
-            out = [left_out_sentence(*each) for each in control.faults.left_out.items()]
+            out = [control.faults.sentence(name) for name in control.faults.left_out]
             names = [toolchain.name for toolchain in catalog.states]
             check_placements(model.graph.record, model.record.folded, settings, names)
             inputs = _search_inputs(task, catalog)
