@@ -18,6 +18,7 @@ from PySide6.QtGui import (
     QPen,
     QPixmap,
     QResizeEvent,
+    QTransform,
 )
 from PySide6.QtWidgets import QSizePolicy, QWidget
 
@@ -100,10 +101,7 @@ class Canvas(QWidget):
 
     def visible_area(self) -> QRectF:
         """Return the area of the scene that is in view."""
-        size = self.size()
-        return QRectF(
-            self.offset.x(), self.offset.y(), size.width() / self.scale, size.height() / self.scale
-        )
+        return QRectF(self.offset, self.size().toSizeF() / self.scale)
 
     def to_scene(self, point: QPointF) -> QPointF:
         """Return the point of the scene under a point of the view."""
@@ -243,11 +241,8 @@ class Canvas(QWidget):
         Raises:
             MemoryError: The image would be too large.
         """
-        image = QImage(
-            max(1, round(area.width() * scale)),
-            max(1, round(area.height() * scale)),
-            QImage.Format.Format_ARGB32_Premultiplied,
-        )
+        size = (area.size() * scale).toSize().expandedTo(QSize(1, 1))
+        image = QImage(size, QImage.Format.Format_ARGB32_Premultiplied)
         if image.isNull():
             raise MemoryError("the picture is too large")
         painter = QPainter(image)
@@ -277,6 +272,8 @@ class Minimap(QWidget):
         """The whole graph."""
         self.bounds = QRectF()
         """What the pixmap shows, in scene units."""
+        self._to_pixels = QTransform()
+        """Turns places of the scene into those of the pixmap."""
         self.setObjectName("minimap")
         self.setAccessibleName("Minimap")
         self.setToolTip("The whole graph. Drag to move the view.")
@@ -294,11 +291,11 @@ class Minimap(QWidget):
         pixmap.setDevicePixelRatio(ratio)
         pixmap.fill(QColor(theme.colours.canvas))
         painter = QPainter(pixmap)
-        scale_x = size.width() / self.bounds.width()
-        scale_y = size.height() / self.bounds.height()
-        painter.scale(scale_x, scale_y)
-        painter.translate(-self.bounds.topLeft())
-        scale = min(scale_x, scale_y, 0.1)
+        x, y = size.width() / self.bounds.width(), size.height() / self.bounds.height()
+        self._to_pixels = QTransform.fromScale(x, y)
+        self._to_pixels.translate(-self.bounds.left(), -self.bounds.top())
+        painter.setTransform(self._to_pixels)
+        scale = min(x, y, 0.1)
         Painting(painter, picture, Marks(), self.bounds, scale, theme).paint(labels=False)
         painter.end()
         self.pixmap = pixmap
@@ -312,14 +309,7 @@ class Minimap(QWidget):
         painter.drawPixmap(0, 0, self.pixmap)
         painter.setRenderHint(QPainter.RenderHint.Antialiasing)
         visible = self._view.visible_area().intersected(self.bounds)
-        x = self.width() / self.bounds.width()
-        y = self.height() / self.bounds.height()
-        shown = QRectF(
-            (visible.left() - self.bounds.left()) * x,
-            (visible.top() - self.bounds.top()) * y,
-            visible.width() * x,
-            visible.height() * y,
-        )
+        shown = self._to_pixels.mapRect(visible)
         painter.setPen(QPen(QColor(self._colours.border), 1))
         painter.drawRect(QRectF(self.rect()).adjusted(0.5, 0.5, -0.5, -0.5))
         painter.setPen(QPen(QColor(self._colours.focus), 1.5))
@@ -335,9 +325,4 @@ class Minimap(QWidget):
             self._go(event.position())
 
     def _go(self, point: QPointF) -> None:
-        self._view.centre_on(
-            QPointF(
-                self.bounds.left() + point.x() / self.width() * self.bounds.width(),
-                self.bounds.top() + point.y() / self.height() * self.bounds.height(),
-            )
-        )
+        self._view.centre_on(self._to_pixels.inverted()[0].map(point))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction
@@ -33,7 +33,7 @@ from collage_engine.wording.facts import (
     placement_facts,
     run_facts,
 )
-from collage_engine.wording.latencies import sharing_sentences
+from collage_engine.wording.latencies import shape_cells, sharing_sentences
 from collage_engine.wording.sentences import RUN_GOES_ON
 from collage_engine.wording.titles import baseline_title, toolchain_title
 from collage_gui.document.document import Document
@@ -253,13 +253,8 @@ class RunsPanel(QWidget):
         self.changes.refresh()
         self.all_runs.refresh()
         self.shapes.refresh()
-        self._offer_shapes()
+        self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), bool(self.shapes.model.rows))
         self.facts.show_facts(run)
-
-    def _offer_shapes(self) -> None:
-        """Give the table of shapes a tab where there is one to show."""
-        has_rows = bool(self.shapes.model.rows)
-        self.tabs.setTabVisible(self.tabs.indexOf(self.shapes), has_rows)
 
     def _fields(self, run: Run | None) -> None:
         for widget in (self.name, self.note, self.details, self.delete):
@@ -431,9 +426,11 @@ class ShapesPage(QWidget):
                 Column("Shape", lambda r: r.choice.text, width=140),
                 Column("Latency", lambda r: r.latency_us, "time"),
                 Column("Items per second", lambda r: r.items_per_s, "number"),
-                Column("Toolchains", _toolchains, width=170),
-                Column("Best single toolchain", _best_single, width=170),
-                Column("Against it", _gain, "percent", ABOUT_GAIN),
+                Column("Toolchains", _cell("toolchains"), width=170),
+                Column("Best single toolchain", _cell("best single toolchain"), width=170),
+                Column(
+                    "Against it", lambda r: r.gain and 100 / r.gain - 100, "percent", ABOUT_GAIN
+                ),
                 Column("Partitions", lambda r: r.partitions or None, "number"),
             ]
         )
@@ -480,21 +477,9 @@ class ShapesPage(QWidget):
                 self.document.shapes.show(entry)
 
 
-def _toolchains(row: ShapeRow) -> str | None:
-    return ", ".join(map(toolchain_title, row.toolchains)) or None
-
-
-def _best_single(row: ShapeRow) -> str | None:
-    if not row.best_single:
-        return None
-    return f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
-
-
-def _gain(row: ShapeRow) -> float | None:
-    """Return how much longer the placement takes than the best single toolchain, in percent."""
-    if row.latency_us is None or not row.best_single_us:
-        return None
-    return 100 * (row.latency_us / row.best_single_us - 1)
+def _cell(title: str) -> Callable[[ShapeRow], str]:
+    """Return what gives a shape's text in a column of the command line's table."""
+    return lambda row: shape_cells(row)[title]
 
 
 NONE = "No facts are known of this placement: a run tells those of what it exports."
