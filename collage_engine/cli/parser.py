@@ -89,8 +89,9 @@ class _PrintSchemas(argparse.Action):
         parser.exit()
 
 
-def _add_json(parser: argparse.ArgumentParser, command: str) -> None:
-    parser.add_argument("--json", action="store_true", help="print one JSON document instead")
+def _add_json(parser: argparse.ArgumentParser, command: str, default: Any = False) -> None:
+    about = "print one JSON document instead"
+    parser.add_argument("--json", action="store_true", default=default, help=about)
     parser.add_argument(
         "--schema",
         action=_PrintSchemas,
@@ -385,7 +386,7 @@ def _add_machine_commands(commands: Commands) -> None:
     check = actions.add_parser("check", help="whether one keeps what the engine expects of it")
     check.add_argument("names", nargs="*", metavar="NAME", help="the toolchains")
     check.add_argument("--all", action="store_true", help="check every toolchain")
-    _add_json(check, "toolchains")
+    _add_json(check, "toolchains", argparse.SUPPRESS)  # --json may stand before the action, too
     new = actions.add_parser("new", help="write a package with one in Python alone")
     new.add_argument("name", metavar="NAME", help="what users shall call it")
 

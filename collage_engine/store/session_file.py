@@ -106,13 +106,14 @@ def load_session(path: str | Path) -> Document:
         raise SessionError(f"there is no session file {path}: {error.strerror}") from error
     try:
         with contextlib.closing(sqlite3.connect(":memory:")) as connection:
-            connection.deserialize(content)
+            if content:  # of an empty file SQLite would say only that it has no memory
+                connection.deserialize(content)
             end = time.monotonic() + ANSWER_S
             connection.set_progress_handler(lambda: time.monotonic() > end, STEPS)
             return _read(connection)
     except (sqlite3.Error, msgspec.MsgspecError, InvalidValue, MemoryError) as error:
         raise SessionError(
-            f"{path} is not a readable Collage session: {error or 'it takes too much memory'}"
+            f"{path} is not a readable Collage session: {str(error) or 'it takes too much memory'}"
         ) from error
 
 

@@ -134,17 +134,14 @@ class Store(contextlib.AbstractContextManager["Store"]):
         row_keys = list(dict.fromkeys(keys))
         row_keys += [f"{key}@{model}" for key in row_keys if model]
         costs: dict[str, Cost] = {}
-        with self._in_words():
-            for _, text in sorted(self._values("measurements", row_keys).items()):
-                stored = decode(text, Measurement)  # a model's own row comes after the common one
-                costs[stored.key] = msgspec.structs.replace(stored.cost, from_store=True)
+        # In this order a model's own row replaces the common one.
+        for stored in _usable(sorted(self._values("measurements", row_keys).items())):
+            costs[stored.key] = msgspec.structs.replace(stored.cost, from_store=True)
         return costs
 
     def measurements(self) -> Iterator[Measurement]:
         """Yield everything that was measured, by key."""
-        with self._in_words():
-            for (text,) in self._select("select value from measurements order by key"):
-                yield decode(text, Measurement)
+        yield from _usable(self._select("select key, value from measurements order by key"))
 
     def constants(self, names: Iterable[str]) -> dict[str, str]:
         """Return what is kept under these names (``put_constant``), as JSON text."""
@@ -323,6 +320,15 @@ class Store(contextlib.AbstractContextManager["Store"]):
     def _must_be_writable(self) -> None:
         if not can_be_written(self.path):
             raise MeasureError(f"the measurement store {self.path} cannot be written; {ADVICE}")
+
+
+def _usable(rows: Iterable[tuple[Any, ...]]) -> Iterator[Measurement]:
+    """Yield the measurements of rows (key, value); what cannot be one is measured again."""
+    for key, text in rows:
+        try:
+            yield decode(text, Measurement)
+        except msgspec.MsgspecError as error:
+            _LOG.warning("the stored cost %s is not used: %s", key, error)
 
 
 def _moment(cost: Cost) -> str:

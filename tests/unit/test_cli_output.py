@@ -217,8 +217,9 @@ def test_answers_about_sessions_fit(full, capsys):
 def test_checks_of_toolchains_fit(monkeypatch, names, document, capsys):
     found = [Finding("probe", "passed", "it is here"), Finding("instances", "failed", "none")]
     monkeypatch.setattr(conformance, "check_toolchain", lambda name, on_finding: found)
-    assert main(["toolchains", "check", *names, "--json"]) == 1
-    assert_fits("toolchains", document, json.loads(capsys.readouterr().out))
+    for arguments in (["check", *names, "--json"], ["--json", "check", *names]):
+        assert main(["toolchains", *arguments]) == 1
+        assert_fits("toolchains", document, json.loads(capsys.readouterr().out))
 
 
 @pytest.mark.parametrize("command", DOCUMENTS)

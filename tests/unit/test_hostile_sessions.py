@@ -50,6 +50,12 @@ def test_a_named_pipe_is_no_session(tmp_path):
         load_session(tmp_path / "a.collage")
 
 
+def test_an_empty_file_is_no_session(tmp_path):
+    (tmp_path / "a.collage").touch()
+    with pytest.raises(SessionError, match="it is no session of format"):
+        load_session(tmp_path / "a.collage")
+
+
 def test_reading_changes_no_byte_and_leaves_no_file(session):
     before = session.read_bytes()
     load_session(session)
