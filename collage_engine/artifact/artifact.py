@@ -2,7 +2,7 @@
 
 ``model.so`` with the toolchains' modules, the weights beside it, the runtime libraries it needs, a
 manifest, a sample that the shipped loaders check themselves against. There is never half of one
-(``whole_folder``).
+(``put_artifact``).
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def _evaluated(op: Op, values: Values, opset: int) -> Values | None:
 
 _NEVER_FOLDED = RANDOM | {"DequantizeLinear", "If", "Loop", "Scan"}
 """Operators that stay although their inputs are constants: results that differ from call to call;
-int8 weights, which toolchains would lose; an If, whose branch is taken instead (``onnx_branches``);
+int8 weights, which toolchains would lose; an If, whose branch is taken instead (``taken_branch``);
 loops, whose values from outside are no inputs of theirs."""
 _LARGEST_GROWTH = 64 << 20
 """Bytes by which a folded result may exceed what it is computed from. Chosen: an exported model
