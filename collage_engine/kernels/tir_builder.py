@@ -195,6 +195,20 @@ def split_index(index: Index, extents: Sequence[int]) -> tuple[Any, ...]:
     return tuple(reversed(parts))
 
 
+def flat_index(indices: Sequence[Index], extents: Sequence[int], start: Index = 0) -> Any:
+    """Return the index over a box of one index per extent, the last fastest.
+
+    Args:
+        indices: An index along every axis.
+        extents: The extent of each axis.
+        start: The index along an axis in front.
+    """
+    index: Any = start
+    for each, extent in zip(indices, extents, strict=True):
+        index = index * extent + each
+    return index
+
+
 def all_of(conditions: Sequence[Any]) -> Any:
     """Return their conjunction with what is known now left out: True, False or an expression."""
     unknown = []

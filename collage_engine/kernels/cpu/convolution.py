@@ -28,6 +28,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     all_of,
     f32,
+    flat_index,
     in_vectors,
     int64,
     load,
@@ -162,6 +163,11 @@ class ConvProblem(msgspec.Struct, frozen=True, tag_field="family", tag="conv"):
             return prod(self.out), 1
         return self.out[-2], self.out[-1]
 
+    def read_at(self, position: Sequence[Index], taps: Sequence[Index]) -> list[Any]:
+        """Return where in the padded data a tap of the output at a position reads."""
+        each = zip(position, self.strides, taps, self.dilation, strict=True)
+        return [p * s + t * d for p, s, t, d in each]
+
     def of_points(self) -> Self:
         """Return a product as a convolution of single points; a convolution as it is.
 
@@ -273,12 +279,7 @@ def input_at(
     if not taps:
         return data(*index[:-1], channel)
     position = index[1:-1] if problem.channels_last else index[2:]
-    at = [
-        p * s + k * d - b
-        for p, s, k, d, b in zip(
-            position, problem.strides, taps, problem.dilation, problem.before, strict=True
-        )
-    ]
+    at = [p - b for p, b in zip(problem.read_at(position, taps), problem.before, strict=True)]
     x = data(index[0], *at, channel) if problem.channels_last else data(index[0], channel, *at)
     if problem.is_padded:
         tests = [t for a, s in zip(at, problem.size, strict=True) for t in (a >= 0, a < s)]
@@ -420,10 +421,8 @@ def _turned(problem: ConvProblem, context: Context, pitch: int) -> Prepared:
         )
 
     def target(n: Index, position: Index, c: Index) -> Any:
-        index: Index = int64(n)
-        for p, e, b in zip(split_index(position, problem.size), size, problem.before, strict=True):
-            index = index * e + (p + b)
-        return index * pitch + c
+        places = zip(split_index(position, problem.size), problem.before, strict=True)
+        return flat_index([p + b for p, b in places], size, int64(n)) * pitch + c
 
     def block(channels: tuple[int, int, int], run: tuple[int, int, int]) -> Stmt:
         """Turn all blocks of so many channels by runs of so many positions."""
@@ -492,10 +491,8 @@ def pad_into(
                 for test in ((p >= b) if b else True, (p < b + s) if a else True)
             ]
         )
-        start: Index = int64(n)
-        for p, b, s in zip(position, before, size, strict=False):
-            start = start * s + (p - b)
-        start = start * (size[-1] * problem.ci)
+        places = [p - b for p, b in zip(position, before, strict=False)]
+        start = flat_index(places, size[:-1], int64(n)) * (size[-1] * problem.ci)
         at = int64(index) * (padded[-1] * pitch)
         first = at + before[-1] * pitch
 
@@ -582,9 +579,7 @@ def write_plane(
     stride, pitch, width = problem.strides[-1], pitches[-1], problem.size[-1]
 
     def one(phase: tuple[int, ...]) -> Stmt:
-        number = 0
-        for p, s in zip(phase, problem.strides, strict=True):
-            number = number * s + p
+        number = flat_index(phase, problem.strides)
         # Column q of this phase holds input column q·stride + first.
         first = phase[-1] - problem.before[-1]
         low = -(first // stride) if first < 0 else 0

@@ -40,6 +40,7 @@ from collage_engine.kernels.tir_builder import (
     all_of,
     allocate,
     divisor,
+    flat_index,
     int64,
     load,
     loop,
@@ -113,11 +114,8 @@ def write_first(problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilog
         vs: int,
     ) -> Stmt:
         def term(r: Index, column: Index, *k: Index) -> Expr:
-            inside: Index = int64(0)
             where = (*position, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
-            for p, e in zip(where, pitches, strict=False):
-                inside = inside * e + p
-            inside = inside * pitches[-1] + (first + column)
+            inside = flat_index((*where, first + column), pitches)
             at = planes.offset(k, problem.dilation) + inside + base
             return load(context.weight, channel, *k) * load(plane, at)
 
@@ -191,11 +189,7 @@ def write_last(problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue
         share = context.share_products(problem.multiply_adds)
 
         def source(n: Index, position: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
-            at: Index = int64(n)
-            for p, s, t, d, e in zip(
-                position, problem.strides, k, problem.dilation, data.size, strict=True
-            ):
-                at = at * e + (p * s + t * d)
+            at = flat_index(problem.read_at(position, k), data.size, int64(n))
             return load(data.flat, at * data.pitch + c)
 
         def line(index: Index) -> Stmt:

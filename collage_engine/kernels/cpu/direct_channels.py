@@ -51,6 +51,7 @@ from collage_engine.kernels.tir_builder import (
     by_blocks,
     divisor,
     f32,
+    flat_index,
     for_range,
     int64,
     load,
@@ -127,11 +128,7 @@ class ChannelTiles:
         if self.plain:
             spatial: Any = position[-1]
         else:
-            spatial = int64(0)
-            for p, e, s, t, d in zip(
-                position, data.size, problem.strides, k, problem.dilation, strict=True
-            ):
-                spatial = spatial * e + (p * s + t * d)
+            spatial = flat_index(problem.read_at(position, k), data.size)
         return load(data.flat, (int64(n) * prod(data.size) + spatial) * data.pitch + c)
 
     def give(self, n: Index, position: tuple[Index, ...], channel: Index, value: Expr) -> Stmt:

@@ -44,6 +44,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
     by_blocks,
+    flat_index,
     in_vectors,
     int64,
     load,
@@ -104,10 +105,8 @@ def positions_of(problem: ConvProblem, cpu: Cpu) -> int:
 
 def span_of(out: Sequence[int], pitches: Sequence[int]) -> int:
     """Return the positions from a result's first to its last, with surplus columns between."""
-    span = 0
-    for o, p in zip(out, pitches, strict=True):
-        span = span * p + (o - 1)
-    return span + 1
+    last: int = flat_index([o - 1 for o in out], pitches)
+    return last + 1
 
 
 class _Spatial:
@@ -190,10 +189,7 @@ class _Spatial:
         pitch = phases.pitches[-1]
 
         def line(r: Index, *position: Index) -> Stmt:
-            inner: Index = int64(0)
-            for p, e in zip(position, phases.pitches, strict=False):
-                inner = inner * e + p
-            inner = inner * pitch
+            inner = flat_index(position, phases.pitches[:-1]) * pitch
             row = (first_row + position[0], *position[1:]) if position else ()
 
             def vector(start: Index, width: int) -> Stmt:

@@ -56,6 +56,7 @@ from collage_engine.kernels.tir_builder import (
     allocate,
     bound,
     by_blocks,
+    flat_index,
     in_vectors,
     int64,
     load,
@@ -189,10 +190,7 @@ class Data:
 
         It is a position of the padded image when there is a copy.
         """
-        index: Index = int64(n)
-        for p, e in zip(position, self.size, strict=True):
-            index = index * e + p
-        return index * self.pitch + channel
+        return flat_index(position, self.size, int64(n)) * self.pitch + channel
 
     @property
     def flips(self) -> bool:
@@ -364,12 +362,8 @@ class DotTiles:
 
     def tap(self, t: Index) -> Any:
         """Return how far a tap lies from the first."""
-        index: Index = int64(0)
-        for k, e, d in zip(
-            split_index(t, self.kernel), self.data.size, self.problem.dilation, strict=True
-        ):
-            index = index * e + int64(k) * d
-        return index * self.data.pitch
+        taps = zip(split_index(t, self.kernel), self.problem.dilation, strict=True)
+        return flat_index([int64(k) * d for k, d in taps], self.data.size) * self.data.pitch
 
     def one(
         self,
@@ -488,19 +482,14 @@ class Depthwise:
         spatial = (problem.batch, *problem.out[:-1])
         statements = [self.data.loops]
 
-        def at(position: Sequence[Index], k: Sequence[Index]) -> list[Any]:
-            return [
-                p * s + int64(t) * d
-                for p, s, t, d in zip(position, problem.strides, k, problem.dilation, strict=True)
-            ]
-
         def run(
             n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
         ) -> Stmt:
             def term(r: Index, lane: Index, t: Index) -> Expr:
                 channel = int64(first) + lane
                 k = split_index(t, problem.kernel)
-                index = self.data.at(n, at((*lead, column + r), k), channel)
+                position = problem.read_at((*lead, column + r), k)
+                index = self.data.at(n, position, channel)
                 x = unsigned(load(self.data.flat, index), self.data.flips)
                 w = load(weight, int64(t) * problem.co + channel)
                 # 255 · −128 fits 16 bits.
@@ -669,10 +658,7 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         taps = taps_of(problem)
 
         def weight_at(group: Index, b: Index, channel: Index, r: Index) -> Expr:
-            tap: Index = 0
-            for k, e in zip(taps, problem.kernel, strict=True):
-                tap = tap * e + k
-            return weight(tap, group).astype("int32")
+            return weight(flat_index(taps, problem.kernel), group).astype("int32")
 
         return blocked_sum(
             problem,

@@ -50,6 +50,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
     bound,
+    flat_index,
     in_vectors,
     int64,
     load,
@@ -121,10 +122,9 @@ def write_squares(
     across, along = sides
     others = [a for a in merged if a is not across and a is not along]
     zero = dict.fromkeys(axes, 0)
-    source_start: Expr = _flat_index(
-        [substitute(index, zero) for index in access.indices], shape_of(access.source), int64(0)
-    )
-    target_start = _flat_index(starts, shape_of(output), 0)
+    places = [substitute(index, zero) for index in access.indices]
+    source_start = flat_index(places, shape_of(access.source), int64(0))
+    target_start = flat_index(starts, shape_of(output))
     source, target = context.views.flat(access.source), context.views.flat(output)
     columns, rows = -(-along.extent // lanes), -(-across.extent // lanes)
     # Several squares side by side in turn: each reads (or writes, where that is more bytes) lines
@@ -187,13 +187,6 @@ def write_squares(
 
     total = columns * rows * prod(axis.extent for axis in others)
     return (parallel if threads else loop)(total, square)
-
-
-def _flat_index(indices: Sequence[Index], shape: Sequence[int], start: Index) -> Any:
-    """Return the place of an element among all of its buffer."""
-    for index, extent in zip(indices, shape, strict=True):
-        start = start * extent + index
-    return start
 
 
 def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
@@ -392,13 +385,8 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     flat_output = context.views.flat(stage.output)
 
     def target_start(values: Sequence[Index]) -> Any:
-        index: Index = int64(0)
-        for position, (start, extent) in enumerate(zip(part.starts, shape, strict=True)):
-            value = int64(start)
-            if position < len(outer):
-                value = value + values[position]
-            index = index * extent + value
-        return index
+        inside = (*values, *[0] * flattened.axes)
+        return flat_index([s + v for s, v in zip(part.starts, inside, strict=True)], shape)
 
     def span(values: Sequence[Index], low: Index, size: int) -> Stmt:
         fixed = dict(zip(outer, values, strict=True))
@@ -490,10 +478,7 @@ def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
         def vector(at: Index, width: int) -> Stmt:
             def lane(x: Index) -> Stmt:
                 indices = (*values, at + x)
-                value = substitute(
-                    part.value,
-                    {a: int64(i) for a, i in zip(part.axes, indices, strict=True)},
-                )
+                value = substitute(part.value, dict(zip(part.axes, indices, strict=True)))
                 places = [
                     int64(i) + s if s else i for i, s in zip(indices, part.starts, strict=True)
                 ]

@@ -32,6 +32,7 @@ from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    flat_index,
     int64,
     load,
     local,
@@ -86,11 +87,10 @@ def _along(
     def element(*values: Index) -> Stmt:
         acc = local((width,), dtype)
         tails = [local((count,), dtype, "tail") for _, count in parts]
-        chosen = {a: int64(v) for a, v in zip(stage.axes, values, strict=True)}
+        chosen = dict(zip(stage.axes, values, strict=True))
 
         def term(reduced: Sequence[Index], position: Index) -> Expr:
-            fixed = dict(chosen)
-            fixed.update({a: int64(v) for a, v in zip(outer, reduced, strict=True)})
+            fixed = chosen | dict(zip(outer, reduced, strict=True))
             value = flat_value(stage.value, along, context.views, position)
             return _as(dtype, vector_functions(substitute(value, fixed)))
 
@@ -184,10 +184,7 @@ def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tu
     indices = (*lead, *values)
     if len(indices) == len(stage.output.shape):
         return indices
-    index: Index = int64(0)
-    for value, extent in zip(values, stage.extents, strict=True):
-        index = index * extent + int64(value)
-    return (index,)
+    return (flat_index(values, stage.extents),)
 
 
 def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
@@ -218,12 +215,8 @@ def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bo
 
         def accumulate(*reduced: Index) -> Stmt:
             def lane(x: Index) -> Stmt:
-                fixed = {
-                    a: int64(v)
-                    for a, v in zip(
-                        (*stage.axes, *stage.reduce_axes), (*indices(x), *reduced), strict=True
-                    )
-                }
+                places = (*indices(x), *reduced)
+                fixed = dict(zip((*stage.axes, *stage.reduce_axes), places, strict=True))
                 term = _as(dtype, vector_functions(substitute(stage.value, fixed)))
                 return store(acc, combine(combiner, load(acc, x), term), x)
 
@@ -376,15 +369,13 @@ def _row_stage(
     stage: Stage, prefix: int, indices: Sequence[Index], scratch: dict[Any, Any], context: Context
 ) -> Stmt:
     """Return one stage with its leading axes fixed, intermediate buffers holding one row."""
-    fixed = dict(zip(stage.axes[:prefix], (int64(i) for i in indices), strict=True))
+    fixed = dict(zip(stage.axes[:prefix], indices, strict=True))
 
     def replace_load(node: Expr) -> Expr | None:
         if isinstance(node, TensorLoad) and node.source in scratch:
-            index: Index = int64(0)
-            inner = list(zip(node.indices, shape_of(node.source), strict=True))[prefix:]
-            for part, extent in inner:
-                index = index * extent + rewrite(part, replace_load)
-            return load(scratch[node.source], index)
+            inner = [rewrite(part, replace_load) for part in node.indices[prefix:]]
+            at = flat_index(inner, shape_of(node.source)[prefix:])
+            return load(scratch[node.source], at)
         return None
 
     value = rewrite(substitute(stage.value, fixed), replace_load)
@@ -407,10 +398,9 @@ def write_row(stage: Stage, context: Context, lead: tuple[Index, ...]) -> Stmt:
     shape = shape_of(stage.output) if lead else stage.extents
 
     def body(*values: Index) -> Stmt:
-        fixed = {a: int64(v) for a, v in zip(outer, values, strict=True)}
-        index: Index = int64(0)
-        for v, e in zip((*lead, *values), shape, strict=False):
-            index = index * e + int64(v)
+        fixed = dict(zip(outer, values, strict=True))
+        places = (*lead, *values)
+        index = flat_index(places, shape[: len(places)])
         if flattened is None:
             return store(output, vector_functions(substitute(stage.value, fixed)), index)
         base, size = index * flattened.extent, flattened.extent

@@ -32,6 +32,7 @@ from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
+    flat_index,
     int64,
     load,
     loop,
@@ -213,10 +214,8 @@ class _Runtime:
 def _matrix(places: tuple[Index, ...], shape: tuple[int, ...]) -> Any:
     """Return the number of an operand's matrix for a place in the batch."""
     lead = shape[:-2]
-    index: Index = int64(0)
-    for p, e in zip(places[len(places) - len(lead) :], lead, strict=True):
-        index = index * e + (p if e > 1 else 0)
-    return index
+    own = zip(places[len(places) - len(lead) :], lead, strict=True)
+    return flat_index([p if e > 1 else 0 for p, e in own], lead, int64(0))
 
 
 class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):

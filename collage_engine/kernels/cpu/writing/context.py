@@ -27,6 +27,7 @@ from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
+    flat_index,
     int64,
     load,
     loop,
@@ -158,10 +159,8 @@ def used_outside_loads(value: Expr, axis: Var) -> bool:
 
 
 def _flat_index(access: TensorLoad, inner: dict[Var, int]) -> Expr:
-    index: Expr = int64(0)
-    for part, extent in zip(access.indices, shape_of(access.source), strict=True):
-        index = index * int64(extent) + substitute(part, inner)
-    return tvm.sym.Analyzer().simplify(index)
+    parts = [substitute(part, inner) for part in access.indices]
+    return tvm.sym.Analyzer().simplify(flat_index(parts, shape_of(access.source), int64(0)))
 
 
 def flat_value(value: Expr, flattened: Flattened, views: Views, position: Index) -> Expr:

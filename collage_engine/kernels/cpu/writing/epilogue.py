@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
 
 from tvm import tirx
-from tvm.ir import Expr, Var
+from tvm.ir import Expr
 from tvm.ir.expr import TensorLoad
 
 from collage_engine.kernels.bfloat16_numbers import LANES, ROUND, ROUNDING, of_upper_half
@@ -21,6 +20,7 @@ from collage_engine.kernels.tir_builder import (
     Index,
     Stmt,
     allocate,
+    flat_index,
     int64,
     load,
     local,
@@ -46,9 +46,7 @@ class Epilogue:
 
     def store(self, indices: Sequence[Index], accumulator: Expr) -> Stmt:
         """Store the element at ``indices`` whose accumulated value is given."""
-        values: dict[Var, Any] = {
-            a: int64(i) for a, i in zip(self.stage.axes, indices, strict=True)
-        }
+        values = dict(zip(self.stage.axes, indices, strict=True))
         value = substitute(self._value(self.stage.value, accumulator), values)
         return store(self.stage.output, vector_functions(value), *indices)
 
@@ -69,13 +67,11 @@ class Epilogue:
         held = local((width,))
 
         def hold(x: Index) -> Stmt:
-            values = {a: int64(i) for a, i in zip(self.stage.axes, indices(x), strict=True)}
+            values = dict(zip(self.stage.axes, indices(x), strict=True))
             value = substitute(self._value(rounded_from, accumulator(x)), values)
             return store(held, vector_functions(value), x)
 
-        at: Index = int64(0)
-        for index, e in zip(indices(int64(0)), self.stage.extents, strict=True):
-            at = at * e + index
+        at = flat_index(indices(int64(0)), self.stage.extents)
         halves = tirx.call_pure_extern(f"uint16x{LANES}", ROUND, vector_load(held, 0, LANES))
         output = self.context.views.flat(self.stage.output)
         return seq(allocate(held), vectorized(width, hold), vector_store(output, halves, at, LANES))
@@ -136,17 +132,15 @@ class Epilogue:
         if same is None:
             places = split_index(position, between) if between else ()
             return self.store((*before, *places, *after), accumulator)
-        index: Index = int64(0)
         extents = (*stage.extents[:first], prod(between), *stage.extents[end:])
-        for i, e in zip((*before, position, *after), extents, strict=True):
-            index = index * e + int64(i)
+        index = flat_index((*before, position, *after), extents)
 
         def flat(node: TensorLoad) -> Expr | None:
             at_element = any(access.same_as(node) for access in same)
             return load(views.flat(node.source), index) if at_element else None
 
         places = (*before, *[0] * len(between), *after)
-        fixed = {a: int64(i) for a, i in zip(stage.axes, places, strict=True)}
+        fixed = dict(zip(stage.axes, places, strict=True))
         value = substitute(self._value(stage.value, accumulator, flat), fixed)
         return store(views.flat(stage.output), vector_functions(value), index)
 
