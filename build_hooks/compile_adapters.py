@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
                 print(f"{name} is not in the wheel: {error}", file=sys.stderr)
     for source in sources:
         print(f"compiling {source.kind}", file=sys.stderr)
-        built = builder.build(source).path
+        built = builder.build(source)
         (folder / built.parent.name).mkdir()
         shutil.copyfile(built, folder / built.parent.name / built.name)
     tag = f"py3-none-manylinux_2_{_glibc(folder)}_{platform.machine()}"

@@ -67,7 +67,7 @@ def embed(artifact: Path, model: Path, own: Path | None = None) -> Path:
     if reason is not None:
         raise UsageError(f"{artifact} cannot run as an operator of ONNX Runtime: {reason}")
     carried = {name: builder.find_in_wheel(of, name) for name, of in TVM_LIBRARIES.items()}
-    carried[LIBRARY] = builder.build(source()).path
+    carried[LIBRARY] = builder.build(source())
     for name, file in carried.items():
         shutil.copyfile(file, artifact / name)
         manifest["files"][name] = file_entry(file, "Apache-2.0")

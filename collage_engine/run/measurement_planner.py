@@ -31,7 +31,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable
-from typing import NamedTuple
 
 import msgspec
 
@@ -54,24 +53,11 @@ measured before the best cover consists of measured ones. From 0.6 to 1 that is 
 three models (``bench_lazy_measuring`` of commit ``3f683e4f``)."""
 
 
-class Timed(NamedTuple):
-    """Something that was timed: operators that ran together on a toolchain instance."""
-
-    instance: str
-    operators: tuple[int, ...]
-    us: float
-
-
 class Estimates:
     """Estimates of unmeasured candidates of one model, which sharpen as more is timed."""
 
-    def __init__(self, graph: GraphRecord, timed: Iterable[Timed] = ()) -> None:
-        """Begin with what was timed so far.
-
-        Args:
-            graph: The model.
-            timed: Partitions of profiled models, in microseconds within the model.
-        """
+    def __init__(self, graph: GraphRecord) -> None:
+        """Begin without anything timed of this model."""
         self.weights = [
             work.operations + OPERATIONS_PER_BYTE * max(1, work.moved_bytes)
             for work in work_of_operators(graph)
@@ -82,19 +68,13 @@ class Estimates:
         """The least rate of all instances, by operator number."""
         self._least = math.inf
         """The least rate of anything that was timed."""
-        for result in timed:
-            self.learn(result)
 
-    def weight(self, operators: Iterable[int]) -> float:
-        """Return the weight of some operators together."""
-        return sum(self.weights[number] for number in operators)
-
-    def learn(self, timed: Timed) -> None:
-        """Take what was timed into account."""
-        rate = timed.us / self.weight(timed.operators)
-        own = self._rates.setdefault(timed.instance, {})
+    def learn(self, candidate: Candidate, us: float) -> None:
+        """Take into account what a candidate took, alone or within a model, in microseconds."""
+        rate = us / sum(self.weights[number] for number in candidate.nodes)
+        own = self._rates.setdefault(candidate.instance.id, {})
         self._least = min(self._least, rate)
-        for number in timed.operators:
+        for number in candidate.nodes:
             own[number] = min(rate, own.get(number, math.inf))
             self._fastest[number] = min(rate, self._fastest.get(number, math.inf))
 
@@ -129,7 +109,7 @@ class MeasurementPlanner:
         inputs: SearchInputs,
         measuring: Measuring,
         groups: Iterable[tuple[int, ...]] = (),
-        timed: Iterable[Timed] = (),
+        profiled: Iterable[tuple[Candidate, float]] = (),
     ) -> None:
         """Begin with what is known of the costs.
 
@@ -137,7 +117,7 @@ class MeasurementPlanner:
             inputs: The candidates with their costs so far.
             measuring: Measures candidates.
             groups: The operators that TVM's FuseOps would fuse, for each of its kernels.
-            timed: Partitions that were profiled within the model.
+            profiled: Partitions that were profiled within the model, with their microseconds.
         """
         self.inputs = inputs
         self._measuring = measuring
@@ -145,7 +125,9 @@ class MeasurementPlanner:
         self._members: dict[str, list[Candidate]] = {}
         for candidate in inputs.candidates:
             self._members.setdefault(candidate.key, []).append(candidate)
-        self._estimates = Estimates(inputs.graph, timed)
+        self._estimates = Estimates(inputs.graph)
+        for candidate, us in profiled:
+            self._estimates.learn(candidate, us)
         self._learn(inputs.candidates)
 
     def measure(self, deadline: float) -> bool:
@@ -247,5 +229,4 @@ class MeasurementPlanner:
         for candidate in candidates:
             cost = self.inputs.costs.cost(candidate.id)
             if cost.usable and cost.median_us is not None:
-                timed = Timed(candidate.instance.id, candidate.nodes, cost.median_us)
-                self._estimates.learn(timed)
+                self._estimates.learn(candidate, cost.median_us)

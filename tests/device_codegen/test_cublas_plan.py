@@ -118,6 +118,7 @@ def test_what_a_device_chose_is_taken_over_by_later_modules(
         return plan
 
     cublas: Any = CublasToolchain()
+    monkeypatch.setattr(cublas, "version", lambda: "13")
     monkeypatch.setattr(cublas, "create", choose)
     monkeypatch.setattr(cublas, "unpack", lambda plan: ("", plan, b""))
 

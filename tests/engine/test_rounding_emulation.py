@@ -19,6 +19,7 @@ from collage_engine.records.precision import BFLOAT16, FLOAT16, PRODUCTS, TF32
 from collage_engine.records.toolchain import Target
 from collage_engine.toolchains import registry
 from tests.support.toolchain_cases import Net, imported, whole
+from tests.support.tvm_cases import schedules
 
 
 def nearest(values: np.ndarray, bits: int) -> np.ndarray:
@@ -113,8 +114,8 @@ def test_tvm_rounds_the_products_that_it_says_and_as_emulated() -> None:
     said = [i for i in said if tvm.rounds(graph, i, instance)]
     from collage_engine.toolchains.tvm.lowering import lower_function
 
-    kernels = lower_function(whole(model, instance)).kernels
-    assert len([k for k in kernels.values() if "bfloat16" in k.schedule]) == len(said)
+    made = schedules(lower_function(whole(model, instance)))
+    assert len([name for name in made.values() if "bfloat16" in name]) == len(said)
     emulation = RoundingEmulation(model, BFLOAT16, threads=1)
     inputs, truth = sample(model)
     numbers = emulation.products.keys() & set(said)

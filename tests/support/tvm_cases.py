@@ -13,7 +13,7 @@ from tvm import relax
 from collage_engine.kernels.choices import Choices, using
 from collage_engine.kernels.cpu.winograd import matrices as winograd
 from collage_engine.kernels.rule import Decision
-from collage_engine.kernels.scheduler import RULES, Kernel, schedule
+from collage_engine.kernels.scheduler import RULES, SCHEDULE, Kernel, schedule
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.toolchains.tvm.lowering import fused
 from tests.support.index_bounds import out_of_bounds
@@ -71,6 +71,13 @@ class ByRule(Choices):
             return {}
         plan = changed(self.rule, problem, self.processor, self.changes)
         return Decision(self.rule, problem, plan).to_record()
+
+
+def schedules(module: tvm.IRModule) -> dict[str, str]:
+    """The names of the schedules of a lowered module's kernels, by the kernels' names."""
+    functions = module.functions.items()
+    kernels = ((v, f) for v, f in functions if isinstance(f, tvm.tirx.PrimFunc))
+    return {str(variable.name_hint): str(kernel.attrs[SCHEDULE]) for variable, kernel in kernels}
 
 
 def changed(rule: Any, problem: Any, processor: Cpu, changes: dict[str, Any]) -> Any:

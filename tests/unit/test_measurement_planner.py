@@ -21,7 +21,6 @@ from collage_engine.run.measurement_planner import (
     FUSING_TAKES,
     Estimates,
     MeasurementPlanner,
-    Timed,
 )
 from collage_engine.search.api import solve
 from collage_engine.timing.measurer import CandidateGroup
@@ -160,7 +159,7 @@ def test_groups_come_first_on_toolchains_that_are_fast_alone() -> None:
 def test_profiles_within_the_model_price_what_was_not_measured() -> None:
     """A toolchain whose partitions were seen to be slow in the model is not measured there."""
     seen = {FAST: 110.0, SLOW: 500.0}
-    profiled = [Timed(instance.id, nodes, seen[instance]) for instance in seen for nodes in PAIRS]
+    profiled = [(candidate(one, *nodes), us) for one, us in seen.items() for nodes in PAIRS]
     stored, planner, is_measured = plan(records(), truth(slow_group_us=320.0), PAIRS, profiled)
     assert is_measured
     assert cover_of(planner) == {f"fast:{a}+{b}" for a, b in PAIRS}
@@ -222,12 +221,14 @@ def candidate(instance: ToolchainInstance, *nodes: int) -> Candidate:
 
 
 def test_a_candidate_costs_what_its_parts_cost_there_less_what_fusing_saves() -> None:
-    estimates = Estimates(RELUS, [Timed("fast", (0, 1, 2, 3), 40.0), Timed("slow", (0, 1), 60.0)])
+    estimates = Estimates(RELUS)
+    estimates.learn(candidate(QUICK, 0, 1, 2, 3), 40.0)
+    estimates.learn(candidate(LATE, 0, 1), 60.0)
     assert estimates.us(candidate(QUICK, 0, 1)) == pytest.approx(FUSING_TAKES * 20.0)
     assert estimates.us(candidate(LATE, 0, 1)) == pytest.approx(FUSING_TAKES * 60.0)
     # Where nothing is known of an instance, the fastest of all counts.
     assert estimates.us(candidate(LATE, 1, 2)) == pytest.approx(FUSING_TAKES * 40.0)
     assert estimates.us(candidate(NEW, 0)) == pytest.approx(FUSING_TAKES * 10.0)
-    estimates.learn(Timed("new", (0,), 4.0))
+    estimates.learn(candidate(NEW, 0), 4.0)
     assert estimates.us(candidate(NEW, 0, 1)) == pytest.approx(FUSING_TAKES * 14.0)
     assert estimates.us(candidate(QUICK, 0)) == pytest.approx(FUSING_TAKES * 10.0), "its own"

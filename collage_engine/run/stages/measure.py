@@ -13,10 +13,10 @@ from collage_engine.candidates.catalog import CandidateCatalog
 from collage_engine.machine.run_control import StageReport
 from collage_engine.planning.search_inputs import SearchInputs
 from collage_engine.records.answers import RunUpdate
-from collage_engine.records.candidate import CostTable
+from collage_engine.records.candidate import Candidate, CostTable
 from collage_engine.records.placement import Run
 from collage_engine.records.toolchain import TuneCounts
-from collage_engine.run.measurement_planner import MeasurementPlanner, Timed
+from collage_engine.run.measurement_planner import MeasurementPlanner
 from collage_engine.run.task import RunState
 from collage_engine.search.api import solve
 from collage_engine.support.errors import Cancelled, MeasureError
@@ -85,12 +85,12 @@ def _with_costs_of(previous: Run | None, inputs: SearchInputs) -> SearchInputs:
     return inputs.with_costs(CostTable(usable).with_isolated(since))
 
 
-def _profiled(race: Race) -> Iterator[Timed]:
-    """Return what partitions took within the model."""
+def _profiled(race: Race) -> Iterator[tuple[Candidate, float]]:
+    """Return what partitions took within the model, in microseconds."""
     for result in race.standings.profiled():
         for part in result.contender.cover:
             if part.id in result.partitions_us:
-                yield Timed(part.instance.id, part.nodes, result.partitions_us[part.id])
+                yield part, result.partitions_us[part.id]
 
 
 def _measure(

@@ -14,7 +14,6 @@ from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32
 from collage_engine.records.toolchain import ToolchainAbout
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.runtime import chains
-from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import FIRST_TF32, LICENCE, CudaToolchain
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Dialect, Product
@@ -157,14 +156,11 @@ class CublasToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    main = Path(__file__).parent / "src" / "cublas_module.cc"
     wheels = ("nvidia-cublas", "nvidia-cublas-cu13")
     library_name = "libcublasLt.so.13"
     version_header, version_macros = "cublas_api.h", ("CUBLAS_VER_", "PATCH")
     choice = "algorithm"
-
-    def source(self) -> RuntimeSource:
-        """Return the sources of its C++ runtime, and the libraries that it links."""
-        return self.runtime_source(Path(__file__).parent / "src" / "cublas_module.cc")
 
     def rounds_to(self, architecture: str, precision: str) -> str | None:
         """Return the precision to which float32 operands are rounded inside a product.

@@ -188,6 +188,7 @@ class CudnnToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    main = Path(__file__).parent / "src" / "cudnn_module.cc"
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"
     version_header, version_macros = "cudnn_version.h", ("CUDNN_", "PATCHLEVEL")
@@ -199,7 +200,7 @@ class CudnnToolchain(CudaToolchain):
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
-        source = self.runtime_source(Path(__file__).parent / "src" / "cudnn_module.cc")
+        source = super().source()
         beside = {name: file for name, file in source.beside}
         beside.update((file.name, file) for file in (*self.parts(), *nvrtc()))
         return replace(source, beside=tuple(beside.items()))

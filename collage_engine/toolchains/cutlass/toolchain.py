@@ -198,6 +198,7 @@ class CutlassToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    main = Path(__file__).parent / "src" / "cutlass_module.cc"
     choice = "kernel"
 
     def version(self) -> str:
@@ -209,7 +210,7 @@ class CutlassToolchain(CudaToolchain):
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
         need_nvcc()
-        return self.runtime_source(Path(__file__).parent / "src" / "cutlass_module.cc")
+        return super().source()
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
         """Return its configurations; see ``Toolchain.instances``."""

@@ -79,14 +79,6 @@ class RuntimeSource:
         return f"collage_{self.toolchain}_{digest.hexdigest()[:12]}"
 
 
-@dataclass(frozen=True)
-class Runtime:
-    """A runtime library that has been built."""
-
-    kind: str
-    path: Path
-
-
 class CannotBuild(ToolchainError):
     """A runtime cannot be compiled here, whatever is installed of its library.
 
@@ -139,8 +131,8 @@ def _find_compiler(cxx: str, path: str) -> tuple[str, ...]:
     )
 
 
-def build(source: RuntimeSource) -> Runtime:
-    """Return the runtime library, compiled now or taken from the cache or the wheel.
+def build(source: RuntimeSource) -> Path:
+    """Return the file of the runtime library, compiled now or taken from the cache or the wheel.
 
     Several builders on the machine do not disturb each other: one compiles, the rest wait for it,
     and the file appears whole or not at all.
@@ -179,7 +171,7 @@ def build(source: RuntimeSource) -> Runtime:
             f"{error.strerror or error}",
             "check the permissions of that folder, or choose another one with COLLAGE_CACHE_DIR",
         ) from error
-    return Runtime(kind, library)
+    return library
 
 
 @cache
@@ -276,9 +268,9 @@ def load(source: RuntimeSource) -> str:
     """
     kind = source.kind
     if not is_registered(kind):
-        runtime = build(source)
+        library = build(source)
         try:
-            ctypes.CDLL(str(runtime.path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            ctypes.CDLL(str(library), mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
             raise ToolchainError(f"cannot load the {source.toolchain} runtime: {error}") from error
         if not is_registered(kind):

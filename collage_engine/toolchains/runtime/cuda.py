@@ -74,14 +74,6 @@ def find_file(packages: tuple[str, ...], name: str, folder: str = "") -> Path:
     raise ToolchainError(f"{name} is not here (package {packages[0]})")
 
 
-def version_of(packages: tuple[str, ...], header: Path, prefix: str, last: str = "PATCH") -> str:
-    """Return a library's version: its wheel's, else that of a header (``header_version``)."""
-    for package in packages:
-        with contextlib.suppress(ToolchainError):
-            return wheel_version(package)
-    return header_version(header, prefix, last)
-
-
 @cache
 def cuda_runtime() -> tuple[Path, Path]:
     """Return (folder of the CUDA runtime's headers, libcudart.so.13)."""
@@ -288,6 +280,8 @@ class CudaToolchain(CppToolchain):
     (``ToolchainState.builds``).
     """
 
+    main: Path
+    """The file of its C++ runtime (``RuntimeSource.main``)."""
     wheels: tuple[str, ...] = ()
     """Distributions that carry its library, the one to install first."""
     library_name: str = ""
@@ -310,18 +304,21 @@ class CudaToolchain(CppToolchain):
         return find_file(self.wheels, self.library_name)
 
     def version(self) -> str:
-        """Return the version of the library that is installed here."""
+        """Return the version of the library: that of its wheel, else that of a header."""
         header = find_file(self.wheels, self.version_header)
-        return version_of(self.wheels, header, *self.version_macros)
+        for package in self.wheels:
+            with contextlib.suppress(ToolchainError):
+                return wheel_version(package)
+        return header_version(header, *self.version_macros)
 
     def headers(self) -> list[Path]:
         """Return a header of each library that tells its version, from the folder of all."""
         return [find_file(self.wheels, self.version_header)] if self.version_header else []
 
-    def runtime_source(self, main: Path) -> RuntimeSource:
+    def source(self) -> RuntimeSource:
         """Return the runtime's source, with CUDA's runtime and the library to lie beside it."""
         libraries = [(self.library_name, self.library())] if self.library_name else []
-        return cuda_source(self.name, main, self.version(), self.headers(), libraries)
+        return cuda_source(self.name, self.main, self.version(), self.headers(), libraries)
 
     def runtime_libraries(self) -> tuple[RuntimeLibrary, ...]:
         """Return the libraries that its runtime links, and the runtime itself."""

@@ -27,10 +27,10 @@ def source() -> builder.RuntimeSource:
 
 def library() -> RuntimeLibrary:
     """Return the compiled module as a library that an artifact carries."""
-    runtime = builder.build(source())
+    file = builder.build(source())
     return RuntimeLibrary(
-        file=str(runtime.path),
-        name=runtime.path.name,
+        file=str(file),
+        name=file.name,
         toolchain="host",
         version="1",
         licence="Apache-2.0",

@@ -176,7 +176,7 @@ class CppToolchain(Toolchain):
 
     def own_library(self) -> RuntimeLibrary:
         """Return our runtime as an artifact's NEEDED library."""
-        path = builder.build(self.source()).path
+        path = builder.build(self.source())
         return self.carried(path, licence=self._licence_of_source(), linked=True)
 
     def _licence_of_source(self) -> str:

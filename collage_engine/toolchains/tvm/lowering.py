@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any
 
 import tvm
@@ -101,14 +100,6 @@ class _Rebuilding:
             self.model.emit(self.builder, each, self.known, self.functions)
 
 
-@dataclass
-class Lowered:
-    """A module of scheduled kernels and what is known of them, by kernel name."""
-
-    module: tvm.IRModule
-    kernels: dict[str, Kernel] = field(default_factory=dict)
-
-
 def fused(module: tvm.IRModule, cpu: Cpu) -> tvm.IRModule:
     """Return the module legalised and fused: ``main`` calls PrimFuncs without schedules.
 
@@ -131,8 +122,8 @@ def lower_module(
     full: Collection[int] | None = None,
     takes: Collection[int] = (),
     gives: Collection[int] = (),
-) -> Lowered:
-    """Schedules everything ``main`` does.
+) -> tvm.IRModule:
+    """Return a module with everything scheduled that ``main`` does.
 
     Args:
         module: The module.
@@ -151,17 +142,14 @@ def lower_module(
     if full is not None and narrow:
         module = bfloat16.with_rounded_products(module, full, cpu)
     legal = fused(module, cpu)
-    lowered = Lowered(legal)
     for variable, function in list(legal.functions.items()):
         if isinstance(function, tirx.PrimFunc):
-            kernel = kernel_for(function, cpu)
-            legal.update_func(variable, kernel.function)
-            lowered.kernels[str(variable.name_hint)] = kernel
-    return lowered
+            legal.update_func(variable, kernel_for(function, cpu).function)
+    return legal
 
 
-def lower_function(function: Function) -> Lowered:
-    """Schedules a function's operators for the processor."""
+def lower_function(function: Function) -> tvm.IRModule:
+    """Return a function's operators, scheduled for the processor."""
     module, full = relax_module(function)
     takes = [k for k, index in enumerate(function.inputs) if index in function.takes]
     gives = [k for k, index in enumerate(function.outputs) if index in function.gives]

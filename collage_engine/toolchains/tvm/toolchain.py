@@ -183,7 +183,7 @@ class TvmToolchain(TvmTuning, Toolchain):
                 with using(choices_of(function.instance)):
                     return cuda.lower_module(module, architecture, precision, full or frozenset())
             with using(choices_of(function.instance)):
-                return lower_function(function).module
+                return lower_function(function)
         except ToolchainError:
             raise
         except Exception as error:
