@@ -85,12 +85,10 @@ Inputs = str | Path | Mapping[str, Any]
 def place(
     model: str | Path | bytes | onnx.ModelProto,
     *,
-    threads: int = 0,
     budget: str | float = "10m",
     inputs: Inputs | Sequence[Inputs] = (),
     shapes: Sizes | None = None,
     keep_inputs: Sequence[str] = (),
-    toolchains: Sequence[str] = (),
     precision: str = "float32",
     pins: Sequence[str] = (),
     out: str | Path | None = None,
@@ -104,20 +102,18 @@ def place(
 
     Args:
         model: The ``.onnx`` file; or its bytes, or an ``onnx.ModelProto``, with all weights inside.
-        threads: Threads of every runtime; 0: the physical cores.
         budget: Time of the whole call, such as ``"90s"`` or ``"10m"``, or in seconds.
         inputs: Representative inputs instead of random ones: files and folders as for
             ``collage place --inputs``, or dictionaries of arrays by input name. Each is a sample;
             outputs are checked on all of them, and times are those of the first.
         shapes: Sizes of the inputs whose shapes the model leaves open.
         keep_inputs: Inputs that stay inputs although the file holds values for them.
-        toolchains: Toolchains to use, in order of preference; by default every available one.
         precision: The lowest that may be computed in: ``"float32"``, ``"bf16"``, ``"int8"`` …
         pins: Pins, written as for ``collage place --pin``.
         out: Folder to export the winner to; ``PlacedModel.export`` does so later.
         progress: Whether stages and warnings are shown on standard error.
-        settings: Further fields of ``RunSettings``, such as ``tolerance`` or ``objective``; there
-            they are explained.
+        settings: Further fields of ``RunSettings``, such as ``threads``, ``toolchains``,
+            ``tolerance`` or ``objective``; there they are explained.
 
     Raises:
         UsageError: An argument has a value that it cannot have.
@@ -128,12 +124,10 @@ def place(
     began = time.monotonic()
     given = [inputs] if isinstance(inputs, (str, Path, Mapping)) else inputs
     chosen = RunSettings(
-        threads=threads,
         budget_s=parse_duration(budget) if isinstance(budget, str) else budget,
         inputs_npz=input_archive(given),
         shapes=dict.fromkeys(_typed("keep_inputs", keep_inputs, tuple[str, ...]), ())
         | _typed("shapes", shapes or {}, Sizes),
-        toolchains=_typed("toolchains", toolchains, tuple[str, ...]),
         precision=_typed("precision", LONG.get(precision, precision), Precision),
         **settings,
     )

@@ -102,19 +102,16 @@ class Execution(QObject):
         params = protocol.RunStart(document=self._requests.handle, settings=mine)
         self._requests.send(params, failed=self._start_failed)
 
-    def cancel(self) -> None:
-        """Cancel the run; what was measured is kept."""
-        if self.running and not self.cancelling:
-            self.cancelling = True
-            self.running_changed.emit()
-            self._requests.send(protocol.RunCancel(document=self._requests.handle))
+    def cancel(self, keep: bool = False) -> None:
+        """Cancel the run; what was measured is kept.
 
-    def stop_and_keep(self) -> None:
-        """End the run with its best placement so far, which is confirmed quickly."""
-        if self.running and not self.stopping and not self.cancelling:
-            self.stopping = True
+        Args:
+            keep: Whether it ends with its best placement so far, which is confirmed quickly.
+        """
+        if self.running and not self.cancelling and not (keep and self.stopping):
+            self.cancelling, self.stopping = not keep, keep or self.stopping
             self.running_changed.emit()
-            self._requests.send(protocol.RunCancel(document=self._requests.handle, keep=True))
+            self._requests.send(protocol.RunCancel(document=self._requests.handle, keep=keep))
 
     def show_provisional(self, run: Run) -> None:
         """Take what the run under way has found so far; later stages may improve it.
@@ -704,7 +701,7 @@ class Document(QObject):
         if self.pins.current and not answer.pins and keep_pins:
             self.pins.send()
         else:
-            self.pins.load(answer.pins)
+            self.pins.current = answer.pins
         self.opened.emit()
         self.graph_changed.emit()
         self.pins.changed.emit()

@@ -9,7 +9,6 @@ import msgspec
 from collage_engine.records.answers import Price
 from collage_engine.records.candidate import CandidateRecord
 from collage_engine.records.pin import Pin, PinKind
-from collage_engine.records.placement import Placement
 from collage_engine.support.text import counted
 from collage_engine.wording.amounts import LEAST_US, signed_time, time_text
 from collage_engine.wording.figures import measuring_s
@@ -66,11 +65,6 @@ def _freed(document: Document, old: Pin, nodes: Collection[int]) -> list[Pin]:
     if not rest or old.kind not in ("on", "never", "device"):
         return []
     return [make_pin(document, old.kind, rest, old.toolchain, old.device)]
-
-
-def pins_as_now(document: Document, placement: Placement) -> tuple[Pin, ...]:
-    """Return pins that keep every partition of a placement exactly as it is."""
-    return tuple(make_pin(document, "exactly", p.nodes, p.toolchain) for p in placement.partitions)
 
 
 Faster = tuple[Collection[int], str]

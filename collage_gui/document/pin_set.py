@@ -124,10 +124,6 @@ class PinSet(QObject):
         if shown is not None:
             self._placement.show(shown)
 
-    def load(self, pins: tuple[Pin, ...]) -> None:
-        """Take the pins that the engine has of an opened document; the caller announces them."""
-        self.current = pins
-
     def set_verdicts(self, verdicts: Iterable[PinVerdict], together_us: float | None) -> None:
         """Take the verdicts of a placement that satisfies the pins, and their price together."""
         self.verdicts, self.together_us, self.infeasible = tuple(verdicts), together_us, None

@@ -119,14 +119,13 @@ class ExportController:
 
         path = None if document.client.connection.is_remote else folder
         self.messages.show_message("Exporting the artifact…", "info", topic="artifact")
+        request: protocol.Request[protocol.Exported]
+        request = protocol.ExportArtifact(document=document.handle, run=run.id, path=path)
         if together:
-            all_shapes = protocol.ExportShapes(
+            request = protocol.ExportShapes(
                 document=document.handle, path=path, others=shapes.others
             )
-            document.requests.send(all_shapes, arrived)
-        else:
-            one = protocol.ExportArtifact(document=document.handle, run=run.id, path=path)
-            document.requests.send(one, arrived)
+        document.requests.send(request, arrived)
 
 
 def _unpack(content: bytes, folder: str) -> None:

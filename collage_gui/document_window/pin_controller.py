@@ -18,7 +18,6 @@ from collage_gui.document.pin_prices import (
     make_pin,
     measure_text,
     pin_prices,
-    pins_as_now,
     with_pin,
     without_nodes,
 )
@@ -139,7 +138,8 @@ class PinController:
         """Pin every partition of the shown placement as it is now."""
         shown = self.document.placement.shown
         if shown is not None:
-            pins = pins_as_now(self.document, shown.placement)
+            parts = shown.placement.partitions
+            pins = (make_pin(self.document, "exactly", p.nodes, p.toolchain) for p in parts)
             self.document.pins.edit(pins, "Pin all as now")
 
     def free_selection(self) -> None:

@@ -203,7 +203,7 @@ class RunController:
     def stop_and_keep(self) -> None:
         """End the run with its best placement; shapes that are left get a first answer only."""
         self._ends_s = 0.0
-        self.document.execution.stop_and_keep()
+        self.document.execution.cancel(keep=True)
 
     def cancel(self) -> None:
         """Cancel the run and those that wait; what was measured is kept."""

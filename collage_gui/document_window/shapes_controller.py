@@ -18,6 +18,7 @@ from PySide6.QtWidgets import (
 from collage_engine.records.shapes import MOST_ELEMENTS, OpenSizes, ShapeChoice, combined
 from collage_engine.support.errors import UsageError
 from collage_engine.support.text import counted, listed
+from collage_engine.wording.amounts import as_sentence
 from collage_gui.document.document import Document
 from collage_gui.messages import Messages
 from collage_gui.widgets import form_row, lay_out, named, plain_tip, text_label
@@ -111,8 +112,7 @@ class ShapesDialog(QDialog):
             shapes = {name: parse_sizes(name, field.text()) for name, field in self.inputs.items()}
             self.choices = combined(dims, shapes)
         except (ValueError, UsageError) as error:
-            text = str(error).removeprefix("--dim: ")
-            self.summary.setText(f"{text[:1].upper()}{text[1:]}.")
+            self.summary.setText(as_sentence(str(error).removeprefix("--dim: ")))
         else:
             names = [choice.text for choice in self.choices]
             self.summary.setText(f"{counted(len(names), 'shape')}: {listed(names)}")

@@ -34,7 +34,7 @@ from collage_engine.drawing.layout import BOX_HEIGHT, LEGIBLE_PX, LEGIBLE_SCALE,
 from collage_engine.drawing.palette import Colours, Look, mix, toolchain_look
 from collage_engine.drawing.scene import skip_curve
 from collage_engine.wording.amounts import DASH
-from collage_gui.graph_view.picture import Marks, Picture
+from collage_gui.graph_view.picture import Crossing, Marks, Picture
 from collage_gui.preferences import STEP as TEXT_STEP
 
 MOST_OF_TWO_LINES, SHARE_BAR = 16.0, 6.0
@@ -107,6 +107,11 @@ class Painting:
     def near(self) -> bool:
         """Tell whether all texts of boxes can be read."""
         return self.scale >= LEGIBLE_SCALE
+
+    @property
+    def touching(self) -> list[Crossing]:
+        """Return the transitions that cross the area."""
+        return [each for each in self.picture.crossings if each.bounds.intersects(self.area)]
 
     def _fill(self, colour: QColor | str) -> None:
         """Fill with a colour, without a line around, from now on."""
@@ -197,33 +202,23 @@ class Painting:
 
     def _crossings(self) -> None:
         """Paint transitions between toolchains, formats or devices as heavy arrows."""
-        painter, far = self.painter, self.far
-        touching = [
-            crossing for crossing in self.picture.crossings if crossing.bounds.intersects(self.area)
-        ]
-        if not touching:
-            return
-        colour = QColor(self.colours.text)
-        pen = QPen(colour, 1.6 if far else 2.2)
-        pen.setCosmetic(far)
-        painter.setPen(pen)
-        painter.drawLines([line for border in touching for line in border.lines])
+        pen = QPen(QColor(self.colours.text), 1.6 if self.far else 2.2)
+        pen.setCosmetic(self.far)
+        self.painter.setPen(pen)
+        self.painter.drawLines([line for border in self.touching for line in border.lines])
 
     def _heads(self) -> None:
         """Paint the heads of these arrows, above the ring of the box that they point at."""
         self._fill(self.colours.text)
-        for crossing in self.picture.crossings:
-            if crossing.bounds.intersects(self.area):
-                self.painter.drawPolygon(crossing.head)
+        for crossing in self.touching:
+            self.painter.drawPolygon(crossing.head)
 
     def _crossing_labels(self) -> None:
         """Paints the bytes, conversion and cost of each transition beside its arrow."""
         painter, c = self.painter, self.colours
         painter.setFont(self.theme.sized(10))
         metrics = painter.fontMetrics()
-        for crossing in self.picture.crossings:
-            if not crossing.bounds.intersects(self.area):
-                continue
+        for crossing in self.touching:
             text = crossing.transition.label
             width, height = metrics.horizontalAdvance(text) + 6, metrics.height()
             left = crossing.label_at.x() - (width if crossing.on_the_left else 0)

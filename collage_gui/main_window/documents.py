@@ -236,10 +236,8 @@ class Documents(QObject):
 
     def _ask_session_path(self, page: DocumentWindow) -> str:
         """Ask for the session file of a page; empty when the user cancels."""
-        name = os.path.join(page.files.folder, f"{page.files.stem}.collage")
-        path, _ = QFileDialog.getSaveFileName(
-            self._window, "Save session", name, "Sessions (*.collage)"
-        )
+        name = f"{page.files.stem}.collage"
+        path = page.files.ask_save("Save session", name, "Sessions (*.collage)")
         return path + ".collage" if path and not path.endswith(".collage") else path
 
     def _saved(self, page: DocumentWindow) -> None:

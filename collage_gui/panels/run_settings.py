@@ -167,7 +167,7 @@ def _ways(field: QWidget) -> Ways:
     if isinstance(field, RuntimesChoice):
         return lambda: field.allowed, field.allow
     assert isinstance(field, QLineEdit)
-    return lambda: field.text().strip(), field.setText
+    return lambda: field.text().strip() or field.placeholderText(), field.setText
 
 
 class RunSettingsPanel(QWidget):
@@ -231,10 +231,6 @@ class RunSettingsPanel(QWidget):
         form = QFormLayout()
         form.setLabelAlignment(Qt.AlignmentFlag.AlignLeft)
         self.target = self._row(form, "target", QLineEdit("cpu", placeholderText="cpu"))
-        self._fields["target"] = (
-            lambda: self.target.text().strip() or "cpu",
-            self.target.setText,
-        )
         self.target.textChanged.connect(self._show_target)
         self.threads = self._row(form, "threads", QSpinBox(maximum=256))
         show_words(self.threads, "auto")
