@@ -60,6 +60,11 @@ class OpenDocument:
     """Session files that this document was read from or written to, with the ids of the runs that
     each of them held then."""
 
+    _indexed: list[CandidateRecord] | None = None
+    """The list of candidates that ``_places`` is of; a run names thousands, one at a time."""
+    _places: dict[str, int] = field(default_factory=dict)
+    """Candidate id → place in that list."""
+
     def __post_init__(self) -> None:
         self.choice = ShapeChoice(shapes=self.document.model.shapes)
 
@@ -216,9 +221,12 @@ class OpenDocument:
     def put_cost(self, candidate: str, cost: Cost) -> None:
         """Give a candidate its cost; one that is not held is left out."""
         with self.lock:
-            for index, known in enumerate(self.document.candidates):
-                if known.id == candidate:
-                    self.document.candidates[index] = msgspec.structs.replace(known, cost=cost)
+            held = self.document.candidates
+            if self._indexed is not held:
+                self._indexed, self._places = held, {c.id: k for k, c in enumerate(held)}
+            index = self._places.get(candidate)
+            if index is not None:
+                held[index] = msgspec.structs.replace(held[index], cost=cost)
 
     def put_measured(self, fresh: Sequence[CandidateRecord]) -> None:
         """Add candidates, or replace those of the same ids, and give equal work their costs.

@@ -15,6 +15,7 @@ from collage_engine.records.placement import CandidateCounts, Placement
 from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.records.versions import SESSION_FORMAT
+from collage_engine.service.open_document import OpenDocument
 from collage_engine.store.document import Document
 from collage_engine.store.session_file import load_session, save_session
 from collage_engine.support.errors import SessionError
@@ -102,3 +103,14 @@ def test_runs_go_by_id_name_number_and_last():
     for name in ("0", "4", "run", "Run", "rd", "²"):
         assert document.run(name) is None, name
     assert [document.title(run) for run in document.runs] == ["Run 1", "3", "Run 3"]
+
+
+def test_a_cost_finds_its_candidate_in_every_list_that_a_run_brings():
+    opened = OpenDocument("d1", a_document())
+    kept = opened.document.candidates[0]
+    for us in (3.0, 4.0):
+        one = msgspec.structs.replace(kept, id="one")
+        opened.document.candidates = [one, kept] if us == 3.0 else [kept, one]
+        opened.put_cost("one", Cost(state="measured", median_us=us))
+        opened.put_cost("none", Cost(state="measured", median_us=us))
+        assert opened.candidate("one").cost.us == us and opened.candidate(kept.id) == kept
