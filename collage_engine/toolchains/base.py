@@ -134,6 +134,8 @@ class Toolchain(ABC):
 
     about: ToolchainAbout
     depends: tuple[str, ...] = ()
+    swallowing: frozenset[str] = frozenset()
+    """Operators that may give a number where the standard gives NaN."""
     reads_weight_files: bool = False
     """Whether the toolchain's modules read large weights from files beside them
     (``runtime/weight_files.py``) instead of holding them."""
@@ -251,7 +253,7 @@ class Toolchain(ABC):
             index: The call, a node of it that the toolchain supports.
             instance: The instance that runs it.
         """
-        return False
+        return graph.nodes[index].op in self.swallowing
 
     def precompile(
         self,

@@ -156,6 +156,7 @@ class CublasToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    pattern = DIALECT.pattern
     main = Path(__file__).parent / "src" / "cublas_module.cc"
     wheels = ("nvidia-cublas", "nvidia-cublas-cu13")
     library_name = "libcublasLt.so.13"

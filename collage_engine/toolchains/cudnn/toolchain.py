@@ -188,6 +188,7 @@ class CudnnToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    pattern = DIALECT.pattern
     main = Path(__file__).parent / "src" / "cudnn_module.cc"
     wheels = ("nvidia-cudnn-cu13",)
     library_name = "libcudnn.so.9"

@@ -9,7 +9,6 @@ at all.
 from __future__ import annotations
 
 import ctypes
-import hashlib
 import os
 import shutil
 import subprocess
@@ -26,16 +25,15 @@ from collage_engine.support.files import atomic_file, locked
 from collage_engine.support.time_limits import JOB_S, FlagWhen
 from collage_engine.toolchains.runtime.builder import build_folder, find_in_wheel, header_version
 from collage_engine.toolchains.runtime.cuda import cuda_runtime
+from collage_engine.toolchains.runtime.kept_files import digest_of
+from collage_engine.toolchains.sources import hash_files
 
 
 def find_nvcc() -> str | None:
     """Return the path of nvcc: of $CUDA_HOME, $CUDA_PATH, PATH or the usual place; else None."""
-    for variable in ("CUDA_HOME", "CUDA_PATH"):
-        root = os.environ.get(variable)
-        if root and (Path(root) / "bin" / "nvcc").exists():
-            return str(Path(root) / "bin" / "nvcc")
-    usual = Path("/usr/local/cuda/bin/nvcc")
-    return shutil.which("nvcc") or (str(usual) if usual.exists() else None)
+    roots = filter(None, map(os.environ.get, ("CUDA_HOME", "CUDA_PATH")))
+    folders = [*(f"{root}/bin" for root in roots), *os.get_exec_path(), "/usr/local/cuda/bin"]
+    return shutil.which("nvcc", path=os.pathsep.join(folders))
 
 
 def need_nvcc() -> str:
@@ -105,13 +103,10 @@ class Family:
         Raises:
             ToolchainError: There is no compiler.
         """
-        digest = hashlib.sha256()
-        for file in (*sorted(KERNELS.iterdir()), *sorted(KERNELS.parent.glob("*.h"))):
-            digest.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
-        for part in (*self.options(), version(), nvcc_version(need_nvcc())):
-            digest.update(part.encode() + b"\0")
+        sources = hash_files([*KERNELS.iterdir(), *KERNELS.parent.glob("*.h")])
+        digest = digest_of(sources, *self.options(), version(), nvcc_version(need_nvcc()))
         name = f"libcollage_cutlass_{self.architecture}_{self.dtype}_{self.activation}"
-        return build_folder() / "cutlass" / f"{name}_{digest.hexdigest()[:12]}.so"
+        return build_folder() / "cutlass" / f"{name}_{digest}.so"
 
 
 @cache

@@ -198,6 +198,7 @@ class CutlassToolchain(CudaToolchain):
     )
     depends = ("collage_engine.partition.patterns",)
     dialect = DIALECT
+    pattern = DIALECT.pattern
     main = Path(__file__).parent / "src" / "cutlass_module.cc"
     choice = "kernel"
 

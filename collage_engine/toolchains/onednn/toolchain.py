@@ -73,14 +73,6 @@ def keep_in_bfloat16(plan: OneDnnProgram, full: frozenset[int] = frozenset()) ->
 LIBRARY = "onednn-cpu-gomp"
 HEADERS = "onednn-devel-cpu-gomp"
 """Packages of oneDNN's library and of its headers."""
-SWALLOWING = frozenset(
-    (
-        *("nn.relu", "clip", "maximum", "minimum", "exp", "erf", "sigmoid", "nn.softplus"),
-        *("nn.softmax", "nn.log_softmax", "max", "min"),
-        *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d"),
-    )
-)
-"""Operators whose primitives or post-ops make a number of NaN, with AVX2, AVX-512 or both."""
 
 
 class OneDnnToolchain(CppToolchain):
@@ -99,6 +91,14 @@ class OneDnnToolchain(CppToolchain):
         pattern="falling",
     )
     computes_bfloat16 = True
+    swallowing = frozenset(
+        (
+            *("nn.relu", "clip", "maximum", "minimum", "exp", "erf", "sigmoid", "nn.softplus"),
+            *("nn.softmax", "nn.log_softmax", "max", "min"),
+            *("nn.max_pool1d", "nn.max_pool2d", "nn.max_pool3d"),
+        )
+    )
+    """Operators whose primitives or post-ops make a number of NaN, with AVX2, AVX-512 or both."""
     depends = (
         "collage_engine.kernels.rounding",
         "collage_engine.partition.patterns",
@@ -140,12 +140,6 @@ class OneDnnToolchain(CppToolchain):
     ) -> str | None:
         """Implement ``Toolchain.supports``."""
         return reason_against(graph, index)
-
-    def swallows_nan(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> bool:
-        """Implement ``Toolchain.swallows_nan``."""
-        return graph.nodes[index].op in SWALLOWING
 
     def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
         """Implement ``Toolchain.partition_spec``."""

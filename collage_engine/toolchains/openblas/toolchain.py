@@ -17,22 +17,20 @@ import numpy as np
 
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
-from collage_engine.partition.rules import PartitionRule, byoc_rules
 from collage_engine.records.graph import (
     Node,
-    OperatorNumber,
     OperatorSet,
     TensorType,
     ValueIndex,
     members,
 )
 from collage_engine.records.operators import onnx_type
-from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
+from collage_engine.records.toolchain import ToolchainAbout
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime.builder import RuntimeSource, find_in_wheel, wheel_version
 from collage_engine.toolchains.runtime.products import pads, per_axis
-from collage_engine.toolchains.runtime.toolchain import CppToolchain
+from collage_engine.toolchains.runtime.toolchain import PatternToolchain
 
 PRODUCTS = ("matmul", "nn.conv1d", "nn.conv2d")
 """Relax operators that are products; convolutions are where their kernel has one tap."""
@@ -50,25 +48,6 @@ class Product:
     a_offsets: tuple[int, ...]
     """Where the matrices of ``a`` begin, in elements, for each product of the batch."""
     b_offsets: tuple[int, ...]
-
-
-def reason_against(graph: DataflowGraph, nodes: OperatorSet) -> str | None:
-    """Return why some operators are no product, with a bias or without; None where they are."""
-    try:
-        biased_product(graph, nodes)
-    except UnsupportedError as error:
-        return str(error)
-    return None
-
-
-def reason_against_call(graph: DataflowGraph, index: OperatorNumber) -> str | None:
-    """Return why a BLAS cannot compute a call, alone or as the bias of a product before it."""
-    alone = 1 << index
-    before = (graph.operator_of(source) for source in graph.nodes[index].inputs)
-    products = [node.index for node in before if node is not None and node.op in PRODUCTS]
-    if any(reason_against(graph, alone | 1 << each) is None for each in products):
-        return None
-    return reason_against(graph, alone)
 
 
 def biased_product(
@@ -163,7 +142,7 @@ def _convolution(node: Node, data: TensorType, weights: TensorType) -> Product:
 PACKAGE = "scipy-openblas32"
 
 
-class OpenBlasToolchain(CppToolchain):
+class OpenBlasToolchain(PatternToolchain):
     """One product a call, with its bias.
 
     OpenBLAS's own threads stay off: the runtime shares a product among threads itself.
@@ -181,6 +160,9 @@ class OpenBlasToolchain(CppToolchain):
         pattern="upright",
     )
     depends = ("collage_engine.partition.patterns",)
+    pattern = op(PRODUCTS, anything(), anything(), commutative=False).optional(
+        lambda x: op("add", x, constant("bias"))
+    )
     # What the wheel brings along, as its LICENSE.txt says it.
     licences = MappingProxyType(
         {
@@ -211,24 +193,9 @@ class OpenBlasToolchain(CppToolchain):
             beside=tuple((file.name, file) for file in libraries),
         )
 
-    def supports(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> str | None:
-        """Implement ``Toolchain.supports``."""
-        return reason_against_call(graph, index)
-
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implement ``Toolchain.partition_spec``."""
-        product = op(PRODUCTS, anything(), anything(), commutative=False)
-        biased = product.optional(lambda x: op("add", x, constant("bias")))
-        entry = (f"{self.name}.product", biased, lambda graph, m: reason_against(graph, m.nodes))
-        return byoc_rules([entry], name=self.name)
-
-    def takes_set(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> bool:
-        """Refuse several products: each is a call, and a candidate, of its own."""
-        return reason_against(graph, nodes) is None
+    def check_calls(self, graph: DataflowGraph, nodes: OperatorSet) -> None:
+        """Implement ``PatternToolchain.check_calls``: each product is a call, and a candidate."""
+        biased_product(graph, nodes)
 
     def plan(self, function: Function) -> tuple[dict[str, Any], bytes]:
         """Return the plan and the weights of a function, for its C++ runtime."""

@@ -9,15 +9,12 @@ it has for that case. What the user imports in processes of their own is theirs 
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import sys
 import threading
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.loader.run_artifact import hidden
-from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.runtime.builder import find_in_wheel, wheel_version
 
 _lock = threading.Lock()
@@ -43,14 +40,10 @@ LICENCES = {"libhwloc.so.15": "BSD-3-Clause"}
 """Licences of the libraries that are not under the wheel's own licence, by name."""
 
 
-@cache
 def _suffix() -> str:
     """Return what the names of its versioned libraries end in, e.g. ``2641`` for 2026.4.1."""
-    wheel_version(PACKAGE)
-    for file in importlib.metadata.files(PACKAGE) or []:
-        if file.name.startswith("libopenvino_c.so."):
-            return file.name.removeprefix("libopenvino_c.so.")
-    raise ToolchainError(f"the package {PACKAGE} carries no libopenvino_c.so")
+    year, release, patch, *_ = wheel_version(PACKAGE).split(".")
+    return f"{year[2:]}{release}{patch}"
 
 
 def library(name: str) -> Path:

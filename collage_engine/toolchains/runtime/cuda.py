@@ -7,16 +7,13 @@ import ctypes
 import json
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.model.dataflow_graph import DataflowGraph
-from collage_engine.partition.patterns import Match, all_matches
-from collage_engine.partition.rules import PartitionRule, composite_rules
 from collage_engine.records.graph import (
-    OperatorNumber,
     OperatorSet,
 )
 from collage_engine.records.precision import BFLOAT16, FLOAT16, TF32, in_precision
@@ -26,7 +23,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
-from collage_engine.support.errors import ToolchainError, UnsupportedError, compiler_reason
+from collage_engine.support.errors import ToolchainError, compiler_reason
 from collage_engine.toolchains.base import Function
 from collage_engine.toolchains.runtime import builder
 from collage_engine.toolchains.runtime.builder import (
@@ -38,7 +35,7 @@ from collage_engine.toolchains.runtime.builder import (
 from collage_engine.toolchains.runtime.kept_files import digest_of, keep_kernel, read_kernel
 from collage_engine.toolchains.runtime.places import Places, blank
 from collage_engine.toolchains.runtime.products import Dialect
-from collage_engine.toolchains.runtime.toolchain import CppToolchain
+from collage_engine.toolchains.runtime.toolchain import CppToolchain, PatternToolchain
 
 SHARED = Path(__file__).resolve().parent / "cuda_src"
 SYSTEM = (Path("/usr/local/cuda"), Path("/usr"))
@@ -271,7 +268,7 @@ def cuda_source(
     )
 
 
-class CudaToolchain(CppToolchain):
+class CudaToolchain(PatternToolchain):
     """The base of toolchains whose C++ runtime drives an NVIDIA device.
 
     Such a library runs products or convolutions, and some operators only along with them, as its
@@ -291,7 +288,7 @@ class CudaToolchain(CppToolchain):
     version_macros: tuple[str, str] = ("", "PATCH")
     """What the names of its macros begin with, and what that of the third number goes on with."""
     dialect: Dialect
-    """What its library runs."""
+    """What its library runs; ``pattern`` is that of this."""
     choice: str = ""
     """The name, in a step of its plans, of what its runtime chooses by timing."""
 
@@ -391,44 +388,6 @@ class CudaToolchain(CppToolchain):
         places = Places(graph, *graph.boundary(nodes), blank(graph), dry=True)
         return self.dialect.plan_of(places, nodes)[0]
 
-    def refused(self, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
-        """Return why these calls are no partition for it, in whatever precision; None: they are."""
-        try:
-            self.dry_plan(graph, nodes)
-        except UnsupportedError as error:
-            return str(error)
-        return None
-
-    def supports(
-        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
-    ) -> str | None:
-        """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
-        if _taken_along(self, graph) >> index & 1:
-            return None
-        return self.refused(graph, 1 << index)
-
-    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
-        """Implement ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
-
-        def refused(graph: DataflowGraph, match: Match) -> str | None:
-            return self.refused(graph, match.nodes)
-
-        table = [(f"{self.name}.product", self.dialect.pattern, refused)]
-        return composite_rules(self.name, table)
-
-    def takes_set(
-        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
-    ) -> bool:
-        """Refuse what only goes along with a product, without one."""
-        return self.refused(graph, nodes) is None
-
-
-@lru_cache(maxsize=32)  # a process works on one model, or on a few of its shapes
-def _taken_along(toolchain: CudaToolchain, graph: DataflowGraph) -> OperatorSet:
-    """Return the calls of a graph that a toolchain runs, at least along with others."""
-    taken = 0
-    for root in graph.operators:
-        for match in all_matches(graph, toolchain.dialect.pattern, root):
-            if match.nodes & ~taken and toolchain.refused(graph, match.nodes) is None:
-                taken |= match.nodes
-    return taken
+    def check_calls(self, graph: DataflowGraph, nodes: OperatorSet) -> None:
+        """Implement ``PatternToolchain.check_calls``, by the plan of the calls."""
+        self.dry_plan(graph, nodes)

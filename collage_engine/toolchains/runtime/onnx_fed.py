@@ -61,8 +61,6 @@ class OnnxFedToolchain(CppToolchain):
     """Element types of values that the library computes."""
     operators: frozenset[str] = frozenset()
     """ONNX types of the operators that the library computes, for example ``Conv``; empty: all."""
-    swallowing: frozenset[str] = frozenset()
-    """ONNX types of the operators that may give a number where the standard gives NaN."""
     returns_open_values: bool = False
     """Whether the library returns values whose size depends on the data."""
     depends = (
@@ -133,7 +131,7 @@ class OnnxFedToolchain(CppToolchain):
     def swallows_nan(
         self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
     ) -> bool:
-        """Implement ``Toolchain.swallows_nan`` by the class's table ``swallowing``."""
+        """Implement ``Toolchain.swallows_nan`` by ONNX's types in the class's table."""
         node = graph.nodes[index]
         return (node.onnx_type or onnx_type(node.op)) in self.swallowing
 

@@ -6,13 +6,17 @@ import json
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from collage_engine.machine.device import processor
+from collage_engine.model.dataflow_graph import DataflowGraph
+from collage_engine.partition.patterns import Match, Pattern, all_matches
+from collage_engine.partition.rules import PartitionRule, composite_rules
+from collage_engine.records.graph import OperatorNumber, OperatorSet
 from collage_engine.records.precision import BFLOAT16, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -20,7 +24,7 @@ from collage_engine.records.toolchain import (
     ToolchainInstance,
     ToolchainState,
 )
-from collage_engine.support.errors import ToolchainError, short_reason
+from collage_engine.support.errors import ToolchainError, UnsupportedError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
 
@@ -191,6 +195,63 @@ class CppToolchain(Toolchain):
                 if said and "\n" not in said:  # some packages put the whole text there
                     return said
         return self.about.licence
+
+
+class PatternToolchain(CppToolchain):
+    """The base of toolchains whose candidates are the matches of one pattern, nothing joined."""
+
+    pattern: Pattern
+    """What the library computes in one call, or in a few."""
+
+    @abstractmethod
+    def check_calls(self, graph: DataflowGraph, nodes: OperatorSet) -> None:
+        """Check that some calls are a partition for it, in whatever precision.
+
+        Raises:
+            UnsupportedError: They are none; the text says why.
+        """
+
+    def refused(self, graph: DataflowGraph, nodes: OperatorSet) -> str | None:
+        """Return why these calls are no partition for it, in whatever precision; None: they are."""
+        try:
+            self.check_calls(graph, nodes)
+        except UnsupportedError as error:
+            return str(error)
+        return None
+
+    def supports(
+        self, graph: DataflowGraph, index: OperatorNumber, instance: ToolchainInstance
+    ) -> str | None:
+        """Implement ``Toolchain.supports``: an operator by itself, or along with others."""
+        if _taken_along(self, graph) >> index & 1:
+            return None
+        return self.refused(graph, 1 << index)
+
+    def partition_spec(self, instance: ToolchainInstance, graph: DataflowGraph) -> PartitionRule:
+        """Implement ``Toolchain.partition_spec``: the matches of the pattern, nothing joined."""
+
+        def refused(graph: DataflowGraph, match: Match) -> str | None:
+            return self.refused(graph, match.nodes)
+
+        table = [(f"{self.name}.product", self.pattern, refused)]
+        return composite_rules(self.name, table)
+
+    def takes_set(
+        self, graph: DataflowGraph, instance: ToolchainInstance, nodes: OperatorSet
+    ) -> bool:
+        """Refuse what only goes along with a product, without one."""
+        return self.refused(graph, nodes) is None
+
+
+@lru_cache(maxsize=32)  # a process works on one model, or on a few of its shapes
+def _taken_along(toolchain: PatternToolchain, graph: DataflowGraph) -> OperatorSet:
+    """Return the calls of a graph that a toolchain runs, at least along with others."""
+    taken = 0
+    for root in graph.operators:
+        for match in all_matches(graph, toolchain.pattern, root):
+            if match.nodes & ~taken and toolchain.refused(graph, match.nodes) is None:
+                taken |= match.nodes
+    return taken
 
 
 @cache
