@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from string import ascii_lowercase
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from PySide6.QtCore import QEvent, QObject, QPoint, QSize, Qt, Signal
 from PySide6.QtGui import QAction, QPainter, QPaintEvent
@@ -32,10 +32,22 @@ from PySide6.QtWidgets import (
 from collage_engine.support.errors import InvalidValue
 from collage_engine.support.time_limits import parse_duration
 from collage_engine.wording.amounts import as_sentence, duration_text
-from collage_gui.theme import NAME_LETTERS, UNIT
+from collage_gui.theme import NAME_LETTERS, UNIT, Theme
+
+if TYPE_CHECKING:
+    from collage_gui.document.document import Document
 
 W = TypeVar("W", bound=QWidget)
 Box = TypeVar("Box", bound=QBoxLayout)
+
+
+class Panel(QWidget):
+    """Shows a part of what is known of a document."""
+
+    def __init__(self, document: Document, theme: Theme, name: str = "") -> None:
+        super().__init__()
+        self.document, self.theme = document, theme
+        self.setObjectName(name)
 
 
 def named(widget: W, name: str, title: str = "", tip: str = "") -> W:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import QSignalBlocker, Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from collage_engine.drawing.operators import OperatorGraph
 from collage_engine.records.answers import Alternative
@@ -28,7 +28,7 @@ from collage_gui.document.document import Document
 from collage_gui.document.pin_prices import measure_text
 from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column
 from collage_gui.theme import Theme
-from collage_gui.widgets import action_button, filter_field, lay_out, text_label
+from collage_gui.widgets import Panel, action_button, filter_field, lay_out, text_label
 
 
 def cost_tip(cost: Cost) -> str:
@@ -112,13 +112,11 @@ NOTHING_MEASURED = (
 )
 
 
-class CandidatesPanel(QWidget):
+class CandidatesPanel(Panel):
     """Linked both ways: selection → candidates; a chosen candidate → its nodes in the graph."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document, self.theme = document, theme
-        self.setObjectName("candidatesPanel")
+        super().__init__(document, theme, "candidatesPanel")
         d, of = document, document.costs.of
         self.model = RowsModel(
             [

@@ -37,7 +37,7 @@ from collage_gui.document.document import Document
 from collage_gui.panels.candidates import CandidatesPanel, partition_text
 from collage_gui.panels.tables import allow_copying
 from collage_gui.theme import Theme
-from collage_gui.widgets import lay_out, named, plain_tip, split_up, text_label
+from collage_gui.widgets import Panel, lay_out, named, plain_tip, split_up, text_label
 
 
 class AttributesPage(QWidget):
@@ -112,7 +112,7 @@ class AttributesPage(QWidget):
             self.document.selection.select([operator], operator)
 
 
-class NodePanel(QWidget):
+class NodePanel(Panel):
     """The reasons above; below them the candidates, the attributes and the code.
 
     The engine is asked for what is inside only where it can be seen: code may be several hundred
@@ -120,9 +120,7 @@ class NodePanel(QWidget):
     """
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document = document
-        self.setObjectName("nodePanel")
+        super().__init__(document, theme, "nodePanel")
         self._asked: tuple[str | None, int | None] | None = None
         self.why = WhyPanel(document, theme)
         self.candidates = CandidatesPanel(document, theme, actions)
@@ -164,13 +162,11 @@ UNITS = re.compile(r"(?<=\d) (?=(?:µs|ms|s|%|B|KiB|MiB|GiB)\b|%)")
 """A pattern of the spaces between numbers and units, at which lines do not break."""
 
 
-class WhyPanel(QWidget):
+class WhyPanel(Panel):
     """Shows only what the engine says; nothing is invented here."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.document, self.theme = document, theme
-        self.setObjectName("whyPanel")
+        super().__init__(document, theme, "whyPanel")
         self.text = named(QTextBrowser(openLinks=False), "whyText", "Why")
         self.text.setFrameShape(QTextBrowser.Shape.NoFrame)
         # All text wraps; Qt makes a table a pixel wider than its page.
@@ -307,13 +303,11 @@ PLAN = "Steps"
 """What the list calls the library's plan, or TVM's kernels."""
 
 
-class CodePage(QWidget):
+class CodePage(Panel):
     """One text at a time, of those that the candidate's toolchain gives."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.document, self.theme = document, theme
-        self.setObjectName("codePage")
+        super().__init__(document, theme, "codePage")
         self.note = text_label("Select a candidate or a placed node to see its code.", "quiet")
         self.choice = named(QComboBox(), "codeChoice", "What is shown")
         self.choice.currentTextChanged.connect(self._show)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from PySide6.QtCore import Qt
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from collage_engine.records.format import border_words
 from collage_engine.records.placement import Partition, Placement
@@ -27,7 +27,7 @@ from collage_gui.document.document import Document
 from collage_gui.panels.candidates import cost_tip
 from collage_gui.panels.tables import Column, RowsModel, Table, border_text, toolchain_column
 from collage_gui.theme import Theme
-from collage_gui.widgets import filter_field, lay_out, text_label
+from collage_gui.widgets import Panel, filter_field, lay_out, text_label
 
 ABOUT_TIME = f"Its part of the confirmed run where its layers were timed. Else: {ABOUT_EXPECTED}"
 ABOUT_GFLOPS = "Operations of convolutions and matrix products, computed directly, by the time"
@@ -46,13 +46,11 @@ NO_PLACEMENT = (
 )
 
 
-class PartitionsPanel(QWidget):
+class PartitionsPanel(Panel):
     """The panel that lists all partitions of the shown placement, with a summary."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.document = document
-        self.setObjectName("partitionsPanel")
+        super().__init__(document, theme, "partitionsPanel")
         self._figures: dict[str, PartitionFigures] = {}
         self._rows = Placement(partitions=(), estimated_us=None)
         """The shown placement; where one partition is all of it, by its layers."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from PySide6.QtCore import Qt
 from PySide6.QtGui import QAction
-from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout, QWidget
+from PySide6.QtWidgets import QHBoxLayout, QVBoxLayout
 
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.support.text import counted
@@ -17,20 +17,18 @@ from collage_gui.document.pin_prices import price_of_pin, unmeasured_of_pin
 from collage_gui.document.pin_set import MARKS, pin_demand
 from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
-from collage_gui.widgets import action_button, lay_out, push_button, text_label
+from collage_gui.widgets import Panel, action_button, lay_out, push_button, text_label
 
 Row = tuple[int, Pin, PinVerdict | None]
 """A pin with its place among the document's, and what became of it."""
 ABOUT_PRICE = "The cost with this pin less the cost without it, with all other pins"
 
 
-class PinsPanel(QWidget):
+class PinsPanel(Panel):
     """The panel that lists the pins with their verdicts and prices."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document = document
-        self.setObjectName("pinsPanel")
+        super().__init__(document, theme, "pinsPanel")
         self.model = RowsModel(
             [
                 Column("Pin", lambda r: MARKS[r[1].kind], tip=lambda r: r[1].text),

@@ -42,6 +42,7 @@ from collage_gui.panels.tables import Column, RowsModel, Table, toolchain_column
 from collage_gui.theme import Theme
 from collage_gui.widgets import (
     ElidedLabel,
+    Panel,
     SideWindow,
     action_button,
     lay_out,
@@ -173,13 +174,11 @@ def _baseline_note(run: Run, baseline: Baseline) -> str:
     return ""
 
 
-class RunsPanel(QWidget):
+class RunsPanel(Panel):
     """Compares the shown run with all runs and baselines, and tells more of it on pages."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document, self.theme = document, theme
-        self.setObjectName("runsPanel")
+        super().__init__(document, theme, "runsPanel")
         self.chart = BarChart(
             theme,
             "runsChart",
@@ -305,12 +304,11 @@ ABOUT_DRIFT = (
 )
 
 
-class AllRunsPage(QWidget):
+class AllRunsPage(Panel):
     """A table of the runs; the shown run is what the others are compared with."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.document = document
+        super().__init__(document, theme)
         self.model = RowsModel(
             [
                 Column("Run", document.runs.title_of, width=120),
@@ -354,12 +352,11 @@ class AllRunsPage(QWidget):
         return None if drift is None else 100 * drift
 
 
-class ChangesPage(QWidget):
+class ChangesPage(Panel):
     """The page with what to compare with, and the nodes that moved to another toolchain since."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document = document
+        super().__init__(document, theme)
         in_graph = action_button(actions["colour_changes"], "Show in graph", "showChanges")
         self.note = text_label(look="quiet")
         self.model = RowsModel(
@@ -415,12 +412,11 @@ ABOUT_GAIN = (
 )
 
 
-class ShapesPage(QWidget):
+class ShapesPage(Panel):
     """The page with the shapes: latency, items per second, toolchains, gain over the best alone."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document = document
+        super().__init__(document, theme)
         self.model = RowsModel(
             [
                 Column("Shape", lambda r: r.choice.text, width=140),
@@ -485,13 +481,11 @@ def _cell(title: str) -> Callable[[ShapeRow], str]:
 NONE = "No facts are known of this placement: a run tells those of what it exports."
 
 
-class FactsPage(QWidget):
+class FactsPage(Panel):
     """Lists limits, pins, accuracy, memory, formats and tuning; differences are bold."""
 
     def __init__(self, document: Document, theme: Theme) -> None:
-        super().__init__()
-        self.document = document
-        self.setObjectName("factsPage")
+        super().__init__(document, theme, "factsPage")
         self.model = RowsModel(
             [
                 Column("Subject", lambda r: r[0].group, width=88),

@@ -22,6 +22,7 @@ from collage_gui.panels.tables import Column, RowsModel, Table
 from collage_gui.theme import Theme
 from collage_gui.widgets import (
     ElidedLabel,
+    Panel,
     action_button,
     lay_out,
     named,
@@ -43,13 +44,11 @@ ABOUT_WIN = (
 )
 
 
-class TimelinePanel(QWidget):
+class TimelinePanel(Panel):
     """The run over time, with a ruler; wheel zooms, dragging pans, a click selects."""
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
-        super().__init__()
-        self.document, self.theme = document, theme
-        self.setObjectName("timelinePanel")
+        super().__init__(document, theme, "timelinePanel")
         self.shown = NOTHING
         self.plot: Any = None
         """The ``PlotWidget``, from the first time on that it can be seen."""
