@@ -532,12 +532,7 @@ class Session:
             ArtifactError: The artifact cannot be written; the session holds the run.
         """
         engine, settings = self._engine, _settings(settings)
-        target = None
-        if out is not None:
-            from collage_engine.artifact.artifact import check_target_folder
-
-            check_target_folder(_path(out))
-            target = str(out)
+        target = None if out is None else str(_new_folder(out))
         request = p.RunStart(document=self._handle, settings=settings, out=target, spent_s=spent_s)
         if settings.objective == "throughput":
             from collage_engine.farm.several_runs import place_for_throughput
@@ -578,7 +573,7 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             run: Id, name or number of the run.
         """
-        self._ask(p.ExportArtifact, run=run, path=_new_folder(out))
+        self._ask(p.ExportArtifact, run=run, path=str(_new_folder(out).resolve()))
 
     def export_operator(
         self, model: str | Path, out: str | Path, run: str = "last", *, others: bool | None = None
@@ -617,7 +612,7 @@ class Session:
             out: The folder; it must be new, empty or an artifact.
             others: Whether it takes any other shape, too, by the model's own file.
         """
-        self._ask(p.ExportShapes, path=_new_folder(out), others=others)
+        self._ask(p.ExportShapes, path=str(_new_folder(out).resolve()), others=others)
 
     def save(self, path: str | Path) -> None:
         """Write everything to a ``.collage`` file; SessionError if that is not possible."""
@@ -740,13 +735,13 @@ def _path(value: object) -> Path:
     return Path(value)
 
 
-def _new_folder(out: object) -> str:
-    """Return the whole path of an artifact's folder; ArtifactError where none can be there."""
+def _new_folder(out: object) -> Path:
+    """Return the path of an artifact's folder; ArtifactError where none can be there."""
     from collage_engine.artifact.artifact import check_target_folder
 
     folder = _path(out)
     check_target_folder(folder)
-    return str(folder.resolve())
+    return folder
 
 
 def _settings(settings: object) -> RunSettings:

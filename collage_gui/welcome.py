@@ -13,7 +13,6 @@ from PySide6.QtWidgets import (
     QHBoxLayout,
     QLabel,
     QProgressBar,
-    QPushButton,
     QSizePolicy,
     QVBoxLayout,
     QWidget,
@@ -121,12 +120,11 @@ class WelcomePage(QWidget):
         if not paths:
             self.recent.addWidget(text_label("Files that you open are listed here.", "quiet"))
         for path in paths[:AT_A_GLANCE]:
-            button = QPushButton(
-                f"{os.path.basename(path)}   {elide(os.path.dirname(path), LINE_LETTERS // 2)}"
+            text = f"{os.path.basename(path)}   {elide(os.path.dirname(path), LINE_LETTERS // 2)}"
+            button = push_button(
+                text, "", lambda _=False, p=path: self._documents.open_path(p), plain_tip(path)
             )
             button.setProperty("flat", True)
-            button.setToolTip(plain_tip(path))
-            button.clicked.connect(lambda _=False, p=path: self._documents.open_path(p))
             self.recent.addWidget(button)
 
     def show_lost(self, copies: Iterable[Path]) -> None:

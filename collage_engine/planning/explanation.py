@@ -248,7 +248,6 @@ class _Explanation:
             yield from self._time(self._shown)
         if self._chosen is not None:
             yield from self._calls(self._records[str(self._chosen.id)])
-        if self._chosen is not None:
             yield from self._converted(set(self._chosen.nodes))
         losses = "" if self._shown is None else nan_losses_text(self._shown, self._toolchain)
         if losses:  # as the standard has it

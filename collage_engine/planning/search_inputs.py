@@ -224,15 +224,15 @@ def problem_candidate(c: Candidate, costs: CostTable, besides_us: float = 0.0) -
 
 def problem_pin(pin: Pin) -> ProblemPin:
     """Return a user's pin as the search wants it."""
-    if pin.kind == "on":
-        return ProblemPin(nodes=pin.nodes, toolchain=pin.toolchain)
     if pin.kind == "never":
         return ProblemPin(nodes=pin.nodes, not_toolchain=pin.toolchain)
-    if pin.kind == "exactly":
-        return ProblemPin(nodes=pin.nodes, exactly=True, toolchain=pin.toolchain)
-    if pin.kind == "device":
-        return ProblemPin(nodes=pin.nodes, device=pin.device)
-    return ProblemPin(nodes=pin.nodes, together=True)
+    return ProblemPin(
+        nodes=pin.nodes,
+        toolchain=pin.toolchain,
+        device=pin.device,
+        exactly=pin.kind == "exactly",
+        together=pin.kind == "together",
+    )
 
 
 def broken_pins(pins: Sequence[ProblemPin], parts: Sequence[ProblemCandidate]) -> frozenset[int]:

@@ -28,6 +28,7 @@ from collage_gui.graph_view.legend import Legend
 from collage_gui.graph_view.painter import Painting, PaintTheme
 from collage_gui.graph_view.picture import EMPTY, Marks, Picture
 from collage_gui.theme import UNIT
+from collage_gui.widgets import named
 
 LARGEST_SCALE = 4.0
 """Pixels of one scene unit at most: WCAG 2.2 has text enlarged to 400 % (1.4.10)."""
@@ -41,8 +42,7 @@ class Canvas(QWidget):
 
     def __init__(self, parent: QWidget | None = None) -> None:
         super().__init__(parent)
-        self.setObjectName("graphView")
-        self.setAccessibleName("Graph")
+        named(self, "graphView", "Graph")
         self.setAccessibleDescription(
             "The dataflow graph. The outline (O) lists the same operators for screen readers."
         )
@@ -274,9 +274,7 @@ class Minimap(QWidget):
         """What the pixmap shows, in scene units."""
         self._to_pixels = QTransform()
         """Turns places of the scene into those of the pixmap."""
-        self.setObjectName("minimap")
-        self.setAccessibleName("Minimap")
-        self.setToolTip("The whole graph. Drag to move the view.")
+        named(self, "minimap", "Minimap", "The whole graph. Drag to move the view.")
         self.setCursor(Qt.CursorShape.PointingHandCursor)
         self.hide()
 

@@ -15,7 +15,7 @@ from collage_engine.drawing.palette import LIGHT, Colours
 from collage_engine.support.text import counted
 from collage_gui.graph_view.painter import CHIP, chip, small_picture
 from collage_gui.theme import UNIT
-from collage_gui.widgets import plain_tip
+from collage_gui.widgets import named, plain_tip
 
 MARKS = {
     "transition": "transition",
@@ -71,8 +71,7 @@ class Legend(QLabel):
 
     def __init__(self, parent: QWidget) -> None:
         super().__init__(parent)
-        self.setObjectName("legend")
-        self.setAccessibleName("Legend")
+        named(self, "legend", "Legend")
         self.setTextFormat(Qt.TextFormat.RichText)
         self.setWordWrap(True)
         self.setContentsMargins(UNIT, UNIT // 2, UNIT, UNIT // 2)

@@ -18,7 +18,7 @@ from PySide6.QtWidgets import QSizePolicy, QStackedWidget
 
 from collage_engine.wording.amounts import time_text
 from collage_gui.theme import UNIT, Theme
-from collage_gui.widgets import plain_tip, text_label
+from collage_gui.widgets import named, plain_tip, text_label
 
 NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
@@ -82,8 +82,7 @@ class BarChart(QStackedWidget):
         self.bars: list[Bar] = []
         self.plot: Any = None
         """The ``PlotWidget``, from the first bar on."""
-        self.setObjectName(name)
-        self.setAccessibleName(title)
+        named(self, name, title)
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
         note = text_label(empty, "quiet")
         note.setAlignment(Qt.AlignmentFlag.AlignCenter)

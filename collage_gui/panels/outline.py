@@ -13,7 +13,7 @@ from collage_engine.wording.titles import toolchain_title
 from collage_gui.document.document import Document
 from collage_gui.panels.tables import allow_copying, toolchain_icon
 from collage_gui.theme import NAME_LETTERS
-from collage_gui.widgets import letters_px, plain_tip
+from collage_gui.widgets import letters_px, named, plain_tip
 
 TOOLCHAIN = 2
 """Number of the column that shows the toolchain."""
@@ -25,8 +25,7 @@ class Outline(QTreeWidget):
     def __init__(self, document: Document) -> None:
         super().__init__()
         self.document = document
-        self.setObjectName("outline")
-        self.setAccessibleName("Operators of the model")
+        named(self, "outline", "Operators of the model")
         self.setHeaderLabels(["Type and name", "Shape", "Toolchain", "Name in the file"])
         self.setSelectionMode(QAbstractItemView.SelectionMode.ExtendedSelection)
         self.setUniformRowHeights(True)

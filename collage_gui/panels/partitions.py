@@ -69,8 +69,7 @@ class PartitionsPanel(Panel):
         self.table = Table(self.model, "partitionsTable", "Partitions", theme)
         # Types come first in the names of operators; the tool tip has all of a name.
         self.table.setTextElideMode(Qt.TextElideMode.ElideRight)
-        self.columns = self.table.column_button()
-        self.columns.setObjectName("partitionsColumns")
+        self.columns = self.table.column_button("partitionsColumns")
         self.table.select_nodes(lambda row: row.nodes, document.selection.select)
         self.summary = text_label(look="quiet")
         self.summary.setAlignment(Qt.AlignmentFlag.AlignTop)

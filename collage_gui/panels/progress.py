@@ -35,8 +35,7 @@ class LogPanel(QPlainTextEdit):
         self.theme = theme
         self._lines: deque[tuple[str, str]] = deque(maxlen=KEPT)
         """Level and text of each line."""
-        self.setObjectName("logPanel")
-        self.setAccessibleName("Log")
+        named(self, "logPanel", "Log")
         self.setReadOnly(True)
         self.setMaximumBlockCount(KEPT)
         self.setFrameShape(QPlainTextEdit.Shape.NoFrame)

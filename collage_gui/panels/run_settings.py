@@ -391,8 +391,7 @@ class ToolchainList(QListWidget):
         super().__init__()
         self._kind = "cpu"
         self._states: dict[str, ToolchainState] = {}
-        self.setObjectName("toolchainList")
-        self.setAccessibleName("Toolchains, in the order of greedy partitioning")
+        named(self, "toolchainList", "Toolchains, in the order of greedy partitioning")
         self.setDragDropMode(QAbstractItemView.DragDropMode.InternalMove)
         self.setIconSize(toolchain_icon("").actualSize(self.iconSize()))
         self.setWordWrap(True)

@@ -53,7 +53,7 @@ from collage_engine.wording.amounts import (
 from collage_engine.wording.titles import toolchain_title
 from collage_gui.graph_view.painter import CHIP, chip
 from collage_gui.theme import Theme
-from collage_gui.widgets import plain_tip
+from collage_gui.widgets import named, plain_tip, tool_button
 
 
 def allow_copying(view: QAbstractItemView) -> None:
@@ -332,8 +332,7 @@ class Table(QTableView):
         self.rows_model = model
         self.theme = theme
         self.setModel(model)
-        self.setObjectName(name)
-        self.setAccessibleName(title)
+        named(self, name, title)
         self.setShowGrid(False)
         self.setWordWrap(False)
         self.setSelectionBehavior(QAbstractItemView.SelectionBehavior.SelectRows)
@@ -386,14 +385,12 @@ class Table(QTableView):
                 self.setColumnHidden(at, all(column.value(row) is None for row in rows))
         self._stretch()
 
-    def column_button(self) -> QToolButton:
-        """Return a button with the list of the columns that are hidden at first.
+    def column_button(self, name: str = "") -> QToolButton:
+        """Return a button, by its object name, with the list of the columns hidden at first.
 
         The right button of the mouse opens the same list over the titles.
         """
-        button = QToolButton()
-        button.setText("Columns")
-        button.setToolTip("Choose more columns")
+        button = tool_button("Columns", name, None, tip="Choose more columns")
         button.setPopupMode(QToolButton.ToolButtonPopupMode.InstantPopup)
         menu = QMenu(button)
         menu.addActions(self.horizontalHeader().actions())
