@@ -1,4 +1,4 @@
-"""Draws bar charts with error bars.
+"""Draws the bars of runs and baselines, with error bars.
 
 The module pyqtgraph takes 0.7 s to import: it is loaded when the first chart has something to show.
 """
@@ -20,6 +20,9 @@ from collage_engine.wording.amounts import time_text
 from collage_gui.theme import UNIT, Theme
 from collage_gui.widgets import named, plain_tip, text_label
 
+EMPTY = (
+    "Runs and baselines appear here: how fast the placement is, and what you could have without it."
+)
 NEUTRAL = "#8a9199"
 """Colour of bars that stand for no toolchain."""
 LONGEST = 4.0
@@ -76,15 +79,15 @@ class BarChart(QStackedWidget):
 
     chosen = Signal(str)
 
-    def __init__(self, theme: Theme, name: str, title: str, empty: str) -> None:
+    def __init__(self, theme: Theme) -> None:
         super().__init__()
         self.theme = theme
         self.bars: list[Bar] = []
         self.plot: Any = None
         """The ``PlotWidget``, from the first bar on."""
-        named(self, name, title)
+        named(self, "runsChart", "Latency of runs and baselines")
         self.setSizePolicy(QSizePolicy.Policy.Expanding, QSizePolicy.Policy.Fixed)
-        note = text_label(empty, "quiet")
+        note = text_label(EMPTY, "quiet")
         note.setAlignment(Qt.AlignmentFlag.AlignCenter)
         note.setContentsMargins(2 * UNIT, UNIT, 2 * UNIT, UNIT)
         self.addWidget(note)

@@ -79,9 +79,6 @@ class PinsPanel(Panel):
         return f"✓ {price_of_pin(self.document, row[0])}"
 
     def _why(self, row: Row) -> str:
-        return self._reason(row) or f"{ABOUT_PRICE}."
-
-    def _reason(self, row: Row) -> str:
         at, pin, verdict = row
         if verdict is None:
             return "Search again or run to see what it costs."
@@ -93,7 +90,7 @@ class PinsPanel(Panel):
         if verdict.contradicts and len(verdict.contradicts) > 1:
             others = ", ".join(str(n + 1) for n in verdict.contradicts if n != at)
             text += f" (contradicts pin {others})"
-        return text
+        return text or f"{ABOUT_PRICE}."
 
     def refresh(self) -> None:
         """Show the pins as they are now."""

@@ -179,15 +179,7 @@ class RunsPanel(Panel):
 
     def __init__(self, document: Document, theme: Theme, actions: Mapping[str, QAction]) -> None:
         super().__init__(document, theme, "runsPanel")
-        self.chart = BarChart(
-            theme,
-            "runsChart",
-            "Latency of runs and baselines",
-            (
-                "Runs and baselines appear here: how fast the placement is, and what you could "
-                "have without it."
-            ),
-        )
+        self.chart = BarChart(theme)
         self.chart.chosen.connect(self._bar_chosen)
         self.against = text_label(look="quiet", name="runsAgainst")
         self.detail = text_label(look="quiet")

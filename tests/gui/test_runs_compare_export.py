@@ -158,7 +158,7 @@ def test_bars_show_runs_and_every_baseline_with_reasons(placed) -> None:
 
 def test_one_huge_bar_or_whisker_does_not_squeeze_the_others(drive) -> None:
     d = drive()
-    chart = BarChart(d.theme, "chart", "Times", "None yet")
+    chart = BarChart(d.theme)
     d.qtbot.addWidget(chart)
     usual = [Bar("Run 1", 100.0, 98.0, 105.0, key="run:1"), Bar("A", 140.0)]
     assert axis_end(usual) == 140.0, "nothing is cut without need"
