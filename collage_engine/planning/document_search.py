@@ -22,7 +22,7 @@ import msgspec
 from collage_engine.planning.infeasible import infeasible_details
 from collage_engine.planning.search_inputs import SearchInputs, broken_pins, pin_verdicts
 from collage_engine.records.answers import Price, SearchAnswer
-from collage_engine.records.candidate import CandidateRecord, table_of
+from collage_engine.records.candidate import table_of
 from collage_engine.records.pin import Pin, PinVerdict
 from collage_engine.records.placement import Placement, Run, baseline_placement, noise_us
 from collage_engine.records.settings import RunSettings
@@ -59,7 +59,6 @@ class DocumentSearch:
 
     inputs: SearchInputs
     """What the problem is made of in the document. Candidates are records that never change."""
-    by_id: dict[str, CandidateRecord]
     problem: Problem
     search: Search
     answer: Answer
@@ -300,7 +299,6 @@ def search_of(
     result = inputs.search(problem, search)
     return DocumentSearch(
         inputs,
-        {c.id: c for c in candidates},
         problem,
         search,
         result.answer,

@@ -112,7 +112,7 @@ class _Explanation:
             )
             for part in (shown.partitions if shown is not None else ())
         )
-        self._records = {**{c.id: c for c in shown_records}, **search.by_id}
+        self._records = {c.id: c for c in (*shown_records, *document.candidates)}
         self._candidates = {str(c.id): c for c in search.problem.candidates}
         for part in parts:
             candidate = self._candidates.get(str(part.id))

@@ -259,7 +259,7 @@ class Painting:
         font = self.theme.sized(size, bold=True)
         metrics = QFontMetricsF(font)
         painter.setFont(font)
-        for around, outline, _ in picture.partition_boxes:
+        for around, outline in picture.partition_boxes:
             if not around.intersects(self.area) or self.marks.dimmed.issuperset(outline.boxes):
                 continue
             look = toolchain_look(outline.toolchain)

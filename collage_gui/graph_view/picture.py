@@ -116,8 +116,8 @@ class Picture:
         """Whether colours are steps of a scale and not toolchains."""
         self.colour_of = np.zeros(len(self.rectangles), dtype=int)
         self.colours: list[QColor] = []
-        self.partition_boxes: list[tuple[QRectF, Outline, str]] = []
-        """Where a partition's label fits, the partition, its colour."""
+        self.partition_boxes: list[tuple[QRectF, Outline]] = []
+        """Where a partition's label fits, and the partition."""
         self.shares: dict[str, float] = {}
         """Partition → share of the placement's latency, 0…1."""
         self._bands: dict[str, tuple[list[QRectF], list[QRectF], np.ndarray]] = {}
@@ -169,15 +169,14 @@ class Picture:
         bands: dict[str, list[QRectF]] = {}
         self.partition_boxes = []
         for outline in self.outlines:
-            colour = self.styles[outline.boxes[0]].colour
-            rectangles = bands.setdefault(colour, [])
+            rectangles = bands.setdefault(self.styles[outline.boxes[0]].colour, [])
             own = [self.rectangles[box] for box in outline.boxes]
             rectangles.extend(own)
             for edge in outline.edges:
                 between = bridge(self.scene, edge)
                 if between is not None:
                     rectangles.append(QRectF(*between))
-            self.partition_boxes.append((_solid_part(own, not self.scene.upright), outline, colour))
+            self.partition_boxes.append((_solid_part(own, not self.scene.upright), outline))
         self._bands = {}
         for colour, rectangles in bands.items():
             rim = [r.adjusted(-9, -9, 9, 9) for r in rectangles]

@@ -292,7 +292,7 @@ class Toolbar(QToolBar):
             ]
         self.reference.clear()
         for label, reference in entries:
-            self.reference.addItem(f"Against: {label}", (reference.kind, reference.name))
+            self.reference.addItem(f"Against: {label}", reference)
             if document is not None and reference == document.comparison.reference:
                 self.reference.setCurrentIndex(self.reference.count() - 1)
         self.reference.setEnabled(self.reference.count() > 1)
@@ -301,8 +301,7 @@ class Toolbar(QToolBar):
 
     def _reference_chosen(self) -> None:
         if self._page is not None:
-            kind, name = self.reference.currentData()
-            self._page.document.comparison.set_reference(Reference(kind, name))
+            self._page.document.comparison.set_reference(self.reference.currentData())
 
 
 def _settings_text(page: DocumentWindow | None) -> str:

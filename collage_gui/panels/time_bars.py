@@ -40,8 +40,8 @@ class Bars(pg.GraphicsObject):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__()
         self.shown = Timeline(rows=(), bars=(), transitions=(), end_us=0.0)
-        self._found: frozenset[int] = frozenset()
-        self._selected: frozenset[int] = frozenset()
+        self._wanted = {"found": frozenset[int](), "selected": frozenset[int]()}
+        """The operators whose bars are marked, by why."""
 
     def show_bars(self, shown: Timeline, theme: Theme) -> None:
         """Draw another timeline, or the same in other colours."""
@@ -57,19 +57,13 @@ class Bars(pg.GraphicsObject):  # type: ignore[misc]
         self._fills = sorted(set(fills))
         self._fill = np.array([self._fills.index(fill) for fill in fills])
         self.marked: dict[str, np.ndarray] = {}
-        self.mark(self._selected, self._found)
+        self.mark()
 
-    def mark(
-        self,
-        selected: frozenset[int] | None = None,
-        found: frozenset[int] | None = None,
-    ) -> None:
-        """Outline what is selected, or what a search found; None leaves it as it is."""
-        self._selected = self._selected if selected is None else selected
-        self._found = self._found if found is None else found
-        bars = self.shown.bars
-        for name, wanted in (("found", self._found), ("selected", self._selected)):
-            held = [n for n, bar in enumerate(bars) if _is_among(bar, wanted)]
+    def mark(self, **wanted: frozenset[int]) -> None:
+        """Outline what is ``selected``, or what a search ``found``; the other stays as it is."""
+        self._wanted |= wanted
+        for name, operators in self._wanted.items():
+            held = [n for n, bar in enumerate(self.shown.bars) if _is_among(bar, operators)]
             self.marked[name] = np.array(held, int)
         self.update()
 
