@@ -30,7 +30,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import reduce
 from operator import or_
-from typing import Annotated, Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -102,7 +102,15 @@ class KernelRule(ABC, Generic[ProblemT, PlanT, MachineT]):
     """The class of the problems that the rule writes kernels for: a struct of sizes, whose tag,
     ``family``, says in records what kind it is. ``multiply_adds`` says how many products are added
     up, ``operands(random)`` gives random operands, unpacked, for trying kernels."""
-    plan_type: ClassVar[type[Plan]] = NoPlan
+    plan_type: ClassVar[type[Plan]]
+    """``problem_type`` and ``plan_type``: the first two parameters of this class in a rule."""
+
+    def __init_subclass__(cls) -> None:
+        """Read the classes of problems and plans off the parameters that a rule gives."""
+        super().__init_subclass__()
+        for base in cls.__orig_bases__:  # type: ignore[attr-defined]
+            if get_origin(base) is KernelRule:
+                cls.problem_type, cls.plan_type, _ = get_args(base)
 
     @abstractmethod
     def matches(self, problem: ProblemT, machine: MachineT) -> bool:

@@ -42,8 +42,6 @@ class ByTiles(KernelRule[Sum, Tiles, int]):
     """Sums of a toy machine with so many registers, tile by tile."""
 
     name = "sum tiles"
-    problem_type = Sum
-    plan_type = Tiles
 
     def matches(self, problem: Sum, machine: int) -> bool:
         return problem.rows > 1

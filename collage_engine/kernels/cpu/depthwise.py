@@ -298,8 +298,6 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
     """The rule that writes depthwise convolutions of channels-first data."""
 
     name = "conv depthwise"
-    problem_type = ConvProblem
-    plan_type = DepthwiseFirstPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether the convolution is depthwise and its data channels first."""
@@ -355,8 +353,6 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
     """The rule that writes depthwise convolutions of channels-last data."""
 
     name = "conv depthwise last"
-    problem_type = ConvProblem
-    plan_type = DepthwiseLastPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether the convolution is depthwise and its data channels last."""

@@ -427,8 +427,6 @@ class DirectChannels(KernelRule[ConvProblem, ChannelsPlan, Cpu]):
     """The rule that writes convolutions with output channels in the vector lanes."""
 
     name = "conv channels"
-    problem_type = ConvProblem
-    plan_type = ChannelsPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether it is a convolution that is not depthwise."""

@@ -293,8 +293,6 @@ class DirectSpatial(KernelRule[ConvProblem, SpatialPlan, Cpu]):
     """The rule that writes channels-first convolutions with positions in the vector lanes."""
 
     name = "conv spatial"
-    problem_type = ConvProblem
-    plan_type = SpatialPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether the data is channels first and its positions fill a vector."""

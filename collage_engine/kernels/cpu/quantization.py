@@ -1,4 +1,4 @@
-"""Computes and legalises the quantisation of elements, and describes sums of quantised ones.
+"""Computes and legalises the quantisation of elements.
 
 The value that leaves a kernel is made of its sums in float32, in registers, and rounded half to
 even.
@@ -6,18 +6,13 @@ even.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax, te, tirx
 from tvm.ir import Expr
 
-from collage_engine.kernels.cpu.dots import DotProblem
 from collage_engine.kernels.relax_values import constant_of
-from collage_engine.kernels.rule import Decision, PlanError
-from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu
 from collage_engine.kernels.tir_builder import f32
 from collage_engine.partition.quantized import SMALL
@@ -66,11 +61,6 @@ def quantized(value: Expr, scale: Expr, zero: Expr, dtype: str) -> Expr:
     return (_whole(kept) + zero.astype("int32")).astype(dtype)
 
 
-def elementwise(shape: Sequence[int], body: Callable[..., Expr], name: str) -> Any:
-    """Return a tensor whose elements a function of the indices gives."""
-    return te.compute(tuple(shape), body, name=name)
-
-
 def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
     """Legalises a QuantizeLinear by itself, rounded as ONNX says.
 
@@ -95,56 +85,10 @@ def quantize(builder: relax.BlockBuilder, call: Any, _cpu: Cpu) -> Expr | None:
                 return parameter(*([0] * len(parameter.shape)))
             return parameter(i[axis])
 
-        return elementwise(
+        return te.compute(
             x.shape,
             lambda *i: quantized(x(*i), of(scale, i), of(zero, i), dtype),
             "quantized",
         )
 
     return builder.call_te(body, call.args[0], *arguments, primfunc_name_hint="quantize")
-
-
-@dataclass(frozen=True)
-class IntegerSums:
-    """An integer convolution over channels-last data, or a product over the last axis."""
-
-    weights: np.ndarray
-    """The weight as int8: output channels, input channels of a group, then the kernel."""
-    decision: Decision[DotProblem, Any]
-    cpu: Cpu
-    axis = -1
-    """Axis of the result along which the output channels lie."""
-
-    @staticmethod
-    def of(problem: DotProblem, weights: np.ndarray, cpu: Cpu) -> IntegerSums:
-        """Return the sums as the rules decide to write them.
-
-        Raises:
-            PlanError: No rule writes them.
-        """
-        decision = decide(problem, cpu)
-        if decision is None:
-            raise PlanError(f"no kernel rule matches {problem}")
-        return IntegerSums(weights, decision, cpu)
-
-    @property
-    def out(self) -> tuple[int, ...]:
-        """Returns the shape of the result, channels last."""
-        return self.decision.problem.out_shape
-
-    def correction(self) -> np.ndarray:
-        """Return what the sums lack because the data's zero is not 0.
-
-        Returns:
-            −zero · Σ w for each output channel, in int32.
-        """
-        totals: np.ndarray = self.weights.astype(np.int64).reshape(self.weights.shape[0], -1).sum(1)
-        return (-self.decision.problem.zero * totals).astype(np.int32)
-
-    def packed(self) -> np.ndarray:
-        """Return the weights as the kernel reads them."""
-        return self.decision.pack(self.cpu, self.weights)
-
-    def sums(self, data: Any, weight: Any) -> Any:
-        """Return the plain sums over the packed weight."""
-        return self.decision.reference(data, weight)

@@ -222,8 +222,6 @@ class RuntimeProduct(KernelRule[RuntimeMatmul, RuntimePlan, Cpu]):
     """The rule that writes products of two values that are known only at run time."""
 
     name = "matmul runtime"
-    problem_type = RuntimeMatmul
-    plan_type = RuntimePlan
 
     def matches(self, problem: RuntimeMatmul, machine: Cpu) -> bool:
         """Tells whether both operands are matrices."""

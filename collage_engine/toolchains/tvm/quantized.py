@@ -9,6 +9,7 @@ form here stays as the model has it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,8 +19,8 @@ from tvm.ir import Call, Expr
 from collage_engine.kernels.cpu import quantization as compute
 from collage_engine.kernels.cpu.convolution import NO_KERNEL
 from collage_engine.kernels.cpu.dots import DotProblem
-from collage_engine.kernels.cpu.quantization import IntegerSums
 from collage_engine.kernels.relax_values import ANCHOR, const
+from collage_engine.kernels.scheduler import decide
 from collage_engine.kernels.target import Cpu, cpu
 from collage_engine.kernels.tir_builder import f32
 from collage_engine.partition import quantized as table
@@ -42,6 +43,24 @@ KernelSizes: TypeAlias = tuple[int, Ints, Ints, Ints]
 
 class UnsupportedComposite(Exception):
     """A composite stays as the model has it."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Sums of products of 8-bit numbers, as a kernel writes them."""
+
+    weights: np.ndarray
+    """The weight as int8: output channels first."""
+    zero: int
+    """What stands for 0 among the numbers of the data that are multiplied."""
+    packed: np.ndarray
+    """The weight as the kernel reads it."""
+    out: Ints
+    """The shape of the result."""
+    axis: int
+    """The axis of the result along which the output channels lie."""
+    sums: Callable[[Any, Any], Any]
+    """The plain sums in int32 of the data and the packed weight."""
 
 
 def limited(value: Expr, low: float, high: float) -> Expr:
@@ -184,7 +203,7 @@ class Writer:
             raise UnsupportedComposite
         return residual
 
-    def convolution(self, node: Node, weights: np.ndarray, sizes: KernelSizes) -> Expr:
+    def convolution(self, node: Node, weights: np.ndarray, sizes: KernelSizes) -> Sums:
         """Return what sums a convolution; ``weights`` as in ONNX.
 
         Raises:
@@ -195,12 +214,12 @@ class Writer:
         last = (data[0], *data[2:], data[1])
         return self._sums(last, (shape[0], *shape[2:], shape[1]), weights, sizes)
 
-    def product(self, node: Node, weights: np.ndarray) -> Expr:
+    def product(self, node: Node, weights: np.ndarray) -> Sums:
         """Return what sums a matmul; ``weights``: output columns first."""
         data = self.graph.values[self.found["data"]].type.shape
         return self._sums(data, node.type.shape, weights, NO_KERNEL)
 
-    def _sums(self, data: Ints, out: Ints, weights: np.ndarray, sizes: KernelSizes) -> IntegerSums:
+    def _sums(self, data: Ints, out: Ints, weights: np.ndarray, sizes: KernelSizes) -> Sums:
         """Return the sums over data with channels last, by our kernel rules."""
         scaling = self.numbers.of("data")
         signed = scaling.dtype == "int8"
@@ -209,15 +228,20 @@ class Writer:
         problem = DotProblem(
             True, tuple(data), tuple(out), shape, *sizes, "int8", zero=zero, signed=signed
         )
-        return IntegerSums.of(problem, weights, self.integers.cpu)
+        decision = decide(problem, self.integers.cpu)
+        assert decision is not None  # there are rules for all sums of 8-bit numbers
+        packed = decision.pack(self.integers.cpu, weights)
+        return Sums(weights, zero, packed, problem.out_shape, -1, decision.reference)
 
     def anchored(
-        self, kernel: Any, data: Any, scales: np.ndarray, residual: list[Any], name: str
+        self, kernel: Sums, data: Any, scales: np.ndarray, residual: list[Any], name: str
     ) -> Expr:
         """Return the sums, and in the same kernel all that follows them."""
         step, _ = self.numbers.of("data").single("the data")
         factor = (scales.astype(np.float64) * step).astype(np.float32)
-        correction = kernel.correction()
+        # What the sums lack because the data's zero is not 0.
+        totals = kernel.weights.reshape(len(kernel.weights), -1).sum(1, dtype=np.int64)
+        correction = (-kernel.zero * totals).astype(np.int32)
         bias = self.numbers.bias()
         if bias is not None and self.numbers.bias_fits():
             whole = np.rint(bias.astype(np.float64) / factor)
@@ -256,9 +280,9 @@ class Writer:
                     value = activation(self.graph.nodes[self.found["activation"]])(value)
                 return value if result is None else compute.rounded(value, result)
 
-            return compute.elementwise(kernel.out, element, "requantized")
+            return te.compute(kernel.out, element, "requantized")
 
-        arguments = [data, const(kernel.packed()), *constants, *residual]
+        arguments = [data, const(kernel.packed), *constants, *residual]
         return self.kernel(body, arguments, name)
 
     # Everything else -----------------------------------------------------------------------------
@@ -293,7 +317,7 @@ class Writer:
                     value = activation(self.graph.nodes[self.found["activation"]])(value)
                 return compute.rounded(value, result)
 
-            return compute.elementwise(shape, element, "requantized")
+            return te.compute(shape, element, "requantized")
 
         value = self.pointwise(body, [read(left), read(right)], f"quantized_{node.op}")
         return self.given_as_image(value) if images else value
@@ -319,7 +343,7 @@ class Writer:
             def element(*i: Any) -> Expr:
                 return compute.rounded(function(compute.real(x(*i), source)), result)
 
-            return compute.elementwise(x.shape, element, "requantized")
+            return te.compute(x.shape, element, "requantized")
 
         return self.pointwise(body, [value], "requantized")
 
@@ -375,7 +399,7 @@ def permuted(builder: relax.BlockBuilder, value: Expr, order: list[int]) -> Expr
             places = dict(zip(order, i, strict=True))
             return x(*(places[axis] for axis in range(len(order))))
 
-        return compute.elementwise([shape[axis] for axis in order], element, "turned")
+        return te.compute([shape[axis] for axis in order], element, "turned")
 
     return builder.emit(
         builder.call_te(body, value, primfunc_name_hint="turned", primfunc_attrs={"op_pattern": 8})

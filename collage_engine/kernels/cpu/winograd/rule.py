@@ -275,8 +275,6 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
     """The rule that writes 3×3 convolutions by Winograd's method."""
 
     name = "conv winograd"
-    problem_type = ConvProblem
-    plan_type = WinogradPlan
 
     def matches(self, problem: ConvProblem, machine: Cpu) -> bool:
         """Tells whether it is a plain 3×3 convolution of enough channels, which are last."""
