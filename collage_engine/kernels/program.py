@@ -291,19 +291,14 @@ def inline(program: Program) -> Program:
     element; and what would put one function of selects within another.
     """
     stages = list(program.stages)
-    position = 0
-    while position < len(stages):
-        stage = stages[position]
-        if stage.is_reduction or stage.note or program.is_parameter(stage.output):
-            position += 1
+    for output in [stage.output for stage in stages]:
+        stage = next(s for s in stages if s.output.same_as(output))
+        if stage.is_reduction or stage.note or program.is_parameter(output):
             continue
-        current = program.with_stages(stages)
-        readers = current.readers(stage.output)
-        if is_expensive(stage.value) and not _read_once(stage, readers):
-            position += 1
-            continue
+        readers = program.with_stages(stages).readers(output)
         if any(r.note for r in readers):
-            position += 1
+            continue
+        if is_expensive(stage.value) and not _read_once(stage, readers):
             continue
 
         def put(node: Expr, stage: Stage = stage) -> Expr | None:
@@ -314,10 +309,9 @@ def inline(program: Program) -> Program:
         put_in = {id(r): rewrite(_naming_what_repeats(r.value, stage), put) for r in readers}
         before = max(1, nesting(stage.value), *(nesting(r.value) for r in readers))
         if any(nesting(value) > before for value in put_in.values()):
-            position += 1
             continue
-        stages = [replace(s, value=put_in[id(s)]) if id(s) in put_in else s for s in stages]
-        del stages[position]
+        left = [s for s in stages if s is not stage]
+        stages = [replace(s, value=put_in[id(s)]) if id(s) in put_in else s for s in left]
     return program.with_stages(stages)
 
 

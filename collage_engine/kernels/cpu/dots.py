@@ -464,64 +464,6 @@ class DotTiles:
         return (n, *position, channel)
 
 
-class Depthwise:
-    """Each channel by itself: channels in the lanes, products in 16 bits, sums in 32."""
-
-    def __init__(self, problem: DotProblem, epilogue: Epilogue) -> None:
-        self.problem, self.epilogue, self.context = problem, epilogue, epilogue.context
-        self.data = Data(problem, epilogue.context)
-
-    def loops(self) -> Stmt:
-        """Return the loops, after those that make the data ready."""
-        problem, cpu = self.problem, self.context.cpu
-        lanes = cpu.lanes("int32")
-        weight = self.context.views.flat(self.context.weight)
-        width = min(4, max(1, problem.out[-1]))
-        # A vector of products takes about four instructions, those that convert included.
-        share = self.context.share_products(4 * problem.multiply_adds, "int32")
-        spatial = (problem.batch, *problem.out[:-1])
-        statements = [self.data.loops]
-
-        def run(
-            n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
-        ) -> Stmt:
-            def term(r: Index, lane: Index, t: Index) -> Expr:
-                channel = int64(first) + lane
-                k = split_index(t, problem.kernel)
-                position = problem.read_at((*lead, column + r), k)
-                index = self.data.at(n, position, channel)
-                x = unsigned(load(self.data.flat, index), self.data.flips)
-                w = load(weight, int64(t) * problem.co + channel)
-                # 255 · −128 fits 16 bits.
-                return (x.astype("int16") * w.astype("int16")).astype("int32")
-
-            return tile(
-                count,
-                [(0, size)],
-                lambda step: loop(problem.taps, step),
-                term,
-                lambda r, lane, value: self.epilogue.store(
-                    (n, *lead, column + r, int64(first) + lane), value
-                ),
-                dtype="int32",
-            )
-
-        def task(index: Index) -> Stmt:
-            n, *lead = split_index(index, spatial)
-
-            def columns(column: Index, w: int) -> Stmt:
-                return in_vectors(
-                    problem.co,
-                    lanes,
-                    lambda first, size: run(n, lead, column, w, first, size),
-                )
-
-            return in_tiles(problem.out[-1], width, columns)
-
-        statements.append(share(prod(spatial), task))
-        return seq(*statements)
-
-
 BLOCK_PRICE = {1: 1.4, 2: 1.04, 3: 1.02, 4: 1.0}
 """Price of a product by vectors in a block. Chosen: a broadcast of several channels takes about
 two fifths of an instruction that multiplies them, which nothing hides where it serves one product
@@ -533,8 +475,6 @@ gives a plan to start from; tuning compares them."""
 class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
     """The base of rules for dot instructions: how their kernels are cut, and what they compute."""
 
-    problem_type = DotProblem
-    plan_type = TilePlan
     step: ClassVar[type[Quads | Pairs]]
     """What multiplies and adds in each lane."""
 
@@ -636,7 +576,6 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
     """The rule that writes depthwise convolutions of 8-bit integers, channels in the lanes."""
 
     name = "int8 depthwise"
-    problem_type = DotProblem
 
     def matches(self, problem: DotProblem, machine: Cpu) -> bool:
         """Tells whether the numbers are 8-bit integers and every channel is convolved by itself."""
@@ -672,8 +611,53 @@ class Int8Depthwise(KernelRule[DotProblem, NoPlan, Cpu]):
         )
 
     def write(self, problem: DotProblem, plan: NoPlan, epilogue: Epilogue) -> Stmt:
-        """Return the products in 16 bits, sums in 32."""
-        return Depthwise(problem, epilogue).loops()
+        """Return the loops: channels in the lanes, products in 16 bits, sums in 32."""
+        context = epilogue.context
+        data = Data(problem, context)
+        lanes = context.cpu.lanes("int32")
+        weight = context.views.flat(context.weight)
+        width = min(4, max(1, problem.out[-1]))
+        # A vector of products takes about four instructions, those that convert included.
+        share = context.share_products(4 * problem.multiply_adds, "int32")
+        spatial = (problem.batch, *problem.out[:-1])
+
+        def run(
+            n: Index, lead: Sequence[Index], column: Index, count: int, first: Index, size: int
+        ) -> Stmt:
+            def term(r: Index, lane: Index, t: Index) -> Expr:
+                channel = int64(first) + lane
+                k = split_index(t, problem.kernel)
+                position = problem.read_at((*lead, column + r), k)
+                index = data.at(n, position, channel)
+                x = unsigned(load(data.flat, index), data.flips)
+                w = load(weight, int64(t) * problem.co + channel)
+                # 255 · −128 fits 16 bits.
+                return (x.astype("int16") * w.astype("int16")).astype("int32")
+
+            return tile(
+                count,
+                [(0, size)],
+                lambda step: loop(problem.taps, step),
+                term,
+                lambda r, lane, value: epilogue.store(
+                    (n, *lead, column + r, int64(first) + lane), value
+                ),
+                dtype="int32",
+            )
+
+        def task(index: Index) -> Stmt:
+            n, *lead = split_index(index, spatial)
+
+            def columns(column: Index, w: int) -> Stmt:
+                return in_vectors(
+                    problem.co,
+                    lanes,
+                    lambda first, size: run(n, lead, column, w, first, size),
+                )
+
+            return in_tiles(problem.out[-1], width, columns)
+
+        return seq(data.loops, share(prod(spatial), task))
 
 
 class Bfloat16Dots(Dots):

@@ -87,7 +87,7 @@ def write_squares(
     starts: Sequence[int],
     output: Any,
     context: Context,
-    threads: bool,
+    share: Any,
 ) -> Stmt | None:
     """Return the loops of a copy that permutes axes, by squares transposed in registers.
 
@@ -101,7 +101,7 @@ def write_squares(
         starts: The first index of each axis.
         output: The buffer that is written.
         context: The context in which the kernel is written.
-        threads: Whether threads may share the loops.
+        share: The kind of loop over all squares.
 
     Returns:
         The loops; None where the value is no such copy, or too narrow for squares.
@@ -186,7 +186,7 @@ def write_squares(
         return bound(begin, lambda begin: bound(end, lambda end: moved(begin, end)))
 
     total = columns * rows * prod(axis.extent for axis in others)
-    return (parallel if threads else loop)(total, square)
+    return share(total, square)
 
 
 def _moving_load(value: Expr, axes: Sequence[Var]) -> TensorLoad | None:
@@ -373,13 +373,13 @@ def write_stage(stage: Stage, context: Context) -> Stmt:
 def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
     shape = shape_of(stage.output)
     lanes = lanes_of(context.cpu, part.value, stage.output)
-    threads = context.share(prod(part.extents)) is parallel
+    share = context.share(prod(part.extents))
     flattened = contiguous(part.value, part.axes, part.extents, shape)
     if flattened is None:
         squares = write_squares(
-            part.value, part.axes, part.extents, part.starts, stage.output, context, threads
+            part.value, part.axes, part.extents, part.starts, stage.output, context, share
         )
-        return squares or _write_strided(stage, part, lanes, threads)
+        return squares or _write_strided(stage, part, lanes, share)
     outer = part.axes[: len(part.axes) - flattened.axes]
     outer_extents = part.extents[: len(outer)]
     flat_output = context.views.flat(stage.output)
@@ -394,9 +394,8 @@ def _write_part(stage: Stage, part: Part, context: Context) -> Stmt:
         return write_run(part.value, flattened, fixed, context, flat_output, base, low, size, lanes)
 
     outer_total = prod(outer_extents)
-    share = parallel if threads else loop
     chunk = flattened.extent
-    if threads and outer_total < 4 * context.cpu.threads:
+    if share is parallel and outer_total < 4 * context.cpu.threads:
         wanted = max(1, 4 * context.cpu.threads // outer_total)
         chunk = max(lanes * 4, -(-flattened.extent // wanted))
         chunk = -(-chunk // lanes) * lanes
@@ -466,10 +465,9 @@ def in_chunks(
     return seq(*(chunks(*part) for part in spans(size, chunk)))
 
 
-def _write_strided(stage: Stage, part: Part, lanes: int, threads: bool) -> Stmt:
+def _write_strided(stage: Stage, part: Part, lanes: int, share: Any) -> Stmt:
     """Write a stage without a contiguous axis: vectors along the last axis gather operands."""
     extents = part.extents
-    share = parallel if threads else loop
     outer = extents[:-1]
 
     def row(task: Index) -> Stmt:

@@ -38,7 +38,6 @@ from collage_engine.kernels.tir_builder import (
     local,
     loop,
     nest,
-    parallel,
     pieces,
     seq,
     split_index,
@@ -55,15 +54,15 @@ terms are loaded and computed besides."""
 
 def write_reduction(stage: Stage, context: Context, lead: tuple[Index, ...] = ()) -> Stmt:
     """Return a reduction over its own axes, below the ``lead`` indices of its output."""
-    threads = context.share(prod((*stage.extents, *stage.reduce_extents))) is parallel
+    share = context.share(prod((*stage.extents, *stage.reduce_extents)))
     along = contiguous(stage.value, stage.reduce_axes, stage.reduce_extents, None)
     if along is not None and along.extent >= 8:
-        return _along(stage, along, context, lead, threads)
-    return _across(stage, context, lead, threads)
+        return _along(stage, along, context, lead, share)
+    return _across(stage, context, lead, share)
 
 
 def _along(
-    stage: Stage, along: Flattened, context: Context, lead: tuple[Index, ...], threads: bool
+    stage: Stage, along: Flattened, context: Context, lead: tuple[Index, ...], share: Any
 ) -> Stmt:
     """Write a reduction with vectors along the elements that are reduced."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
@@ -133,7 +132,7 @@ def _along(
         statements.append(store(stage.output, total, *_place(stage, lead, values)))
         return seq(*statements)
 
-    return _over(stage.extents, element, threads)
+    return share(prod(stage.extents), lambda task: element(*split_index(task, stage.extents)))
 
 
 def _sum_type(stage: Stage) -> str:
@@ -187,12 +186,7 @@ def _place(stage: Stage, lead: tuple[Index, ...], values: Sequence[Index]) -> tu
     return (flat_index(values, stage.extents),)
 
 
-def _over(extents: Sequence[int], body: Any, threads: bool) -> Stmt:
-    share = parallel if threads else loop
-    return share(prod(extents), lambda task: body(*split_index(task, extents)))
-
-
-def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bool) -> Stmt:
+def _across(stage: Stage, context: Context, lead: tuple[Index, ...], share: Any) -> Stmt:
     """Write a reduction with vectors along the last kept axis; without one, by elements."""
     lanes = lanes_of(context.cpu, stage.value, stage.output)
     dtype = _sum_type(stage)
@@ -233,7 +227,7 @@ def _across(stage: Stage, context: Context, lead: tuple[Index, ...], threads: bo
             *(_lanes(s, w, finish) for s, w in vectors),
         )
 
-    return in_chunks(outer, size, block, parallel if threads else loop, span)
+    return in_chunks(outer, size, block, share, span)
 
 
 def _lanes(start: int, width: int, body: Any) -> Stmt:
@@ -263,16 +257,11 @@ def write_program(program: Program, context: Context) -> Stmt:
     stages = list(program.stages)
     prefix = common_prefix(program) if len(stages) > 1 else 0
     rows = prod(stages[0].extents[:prefix])
-    if prefix == 0 or rows < context.cpu.threads:
-        return _one_by_one(program, context)
-    return _by_rows(program, prefix, rows, context)
-
-
-def _one_by_one(program: Program, context: Context) -> Stmt:
-    for stage in program.stages:
-        if not program.is_parameter(stage.output):
-            context.buffers.append(stage.output)
-    return seq(*(write_any(stage, context) for stage in program.stages))
+    if prefix and rows >= context.cpu.threads:
+        return _by_rows(program, prefix, rows, context)
+    outputs = [stage.output for stage in stages]
+    context.buffers += [output for output in outputs if not program.is_parameter(output)]
+    return seq(*(write_any(stage, context) for stage in stages))
 
 
 def write_any(stage: Stage, context: Context) -> Stmt:

@@ -69,7 +69,7 @@ class Products:
         }
         for dims in (1, 2, 3):
             own[f"relax.nn.conv{dims}d"] = self.convolution
-            own[f"relax.nn.conv{dims}d_transpose"] = self.transposed_convolution
+            own[f"relax.nn.conv{dims}d_transpose"] = self.convolution
 
         def bind(function: Any) -> Any:
             def legalize(builder: relax.BlockBuilder, call: Call) -> Expr:
@@ -97,24 +97,18 @@ class Products:
         return self._emit(builder, call, form, math, left, right)
 
     def convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
-        """Legalises a convolution; returns None where its weight or its sizes are not constant."""
-        window = window_of(call, "OI")
+        """Legalises a convolution, transposed or not.
+
+        Returns:
+            The result; None where the weight or the sizes are not constant.
+        """
+        transposed = name_of(call).endswith("transpose")
+        window = window_of(call, "IO" if transposed else "OI")
         if window is None:
             return None
-        if few_rows(window):
+        if not transposed and few_rows(window):
             return self._direct(builder, call, window)
-        return self._convolution(builder, call, Convolution(window))
-
-    def transposed_convolution(self, builder: relax.BlockBuilder, call: Call) -> Expr | None:
-        """Legalises a transposed convolution; returns None where its sizes are not constant."""
-        window = window_of(call, "IO")
-        if window is None:
-            return None
-        return self._convolution(builder, call, Convolution(window, transposed=True))
-
-    def _convolution(
-        self, builder: relax.BlockBuilder, call: Call, form: Convolution
-    ) -> Expr | None:
+        form = Convolution(window, transposed)
         data, kernel = call.args
         weight, math = constant_of(kernel), self._math(call, data, kernel)
         if math is None or weight is None or not worthwhile(form.sizes):

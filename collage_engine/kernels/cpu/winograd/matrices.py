@@ -3,8 +3,8 @@
 ``m`` outputs of a kernel of ``r`` taps along one axis take ``m + r − 1`` products instead of
 ``m·r``: Y = Aᵀ[(G g) ⊙ (Bᵀ d)], the same along both axes of an image. Matrices for any set of
 points by Toom and Cook (A. Lavin and S. Gray, "Fast Algorithms for Convolutional Neural
-Networks", CVPR 2016; exact here, in fractions). The points are 0, ±1, ±2 and infinity; rounding
-grows with their number: about ten times a direct convolution's for m = 4.
+Networks", CVPR 2016; exact here, but for one division). The points are 0, ±1, ±2 and infinity;
+rounding grows with their number: about ten times a direct convolution's for m = 4.
 
 The transforms multiply these small constant matrices by vectors of vectors.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+from numpy.polynomial.polynomial import polyfromroots
 from tvm import te, tirx
 from tvm.ir import Expr
 
@@ -39,7 +39,7 @@ TAPS = 3
 Outputs = Literal[2, 4]
 OUTPUTS: tuple[Outputs, ...] = (2, 4)
 """Outputs of a tile along each axis for which matrices are made: F(2×2, 3×3) and F(4×4, 3×3)."""
-POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(2), Fraction(-2))
+POINTS = (0, 1, -1, 2, -2)
 """Points where the polynomials of a tile are evaluated, beside infinity: those with the smallest
 rounding errors (Lavin and Gray 2016)."""
 
@@ -82,12 +82,12 @@ def transforms(outputs: int) -> Transforms:
     """Return the matrices for so many outputs along an axis, of ``OUTPUTS``."""
     finite = POINTS[: outputs + TAPS - 2]
     weights = [math.prod(a - b for b in finite if b != a) for a in finite]
-    back = [[*(a**k for a in finite), Fraction(int(k == outputs - 1))] for k in range(outputs)]
+    back = [[*(a**k for a in finite), k == outputs - 1] for k in range(outputs)]
     kernel = [[a**k / w for k in range(TAPS)] for a, w in zip(finite, weights, strict=True)]
-    kernel.append([Fraction(int(k == TAPS - 1)) for k in range(TAPS)])
-    data = [_polynomial([b for b in finite if b != a]) for a in finite]
-    data = [[*row, Fraction(0)] for row in data]
-    data.append(_polynomial(finite))
+    kernel.append([k == TAPS - 1 for k in range(TAPS)])
+    # Coefficients of Π (x − root), the constant first: whole numbers, so exact in float64.
+    data = [[*polyfromroots([b for b in finite if b != a]), 0] for a in finite]
+    data.append([*polyfromroots(finite)])
     return Transforms(outputs, _floats(data), _floats(kernel), _floats(back))
 
 
@@ -100,18 +100,7 @@ def transformed(weight: np.ndarray, outputs: int) -> np.ndarray:
     return wide.reshape(*weight.shape[:2], len(kernel), len(kernel))
 
 
-def _polynomial(roots: Sequence[Fraction]) -> list[Fraction]:
-    """Return the coefficients of Π (x − root), the constant first."""
-    coefficients = [Fraction(1)]
-    for root in roots:
-        shifted = [Fraction(0), *coefficients]
-        coefficients = [
-            s - root * f for s, f in zip(shifted, [*coefficients, Fraction(0)], strict=True)
-        ]
-    return coefficients
-
-
-def _floats(rows: Sequence[Sequence[Fraction]]) -> Matrix:
+def _floats(rows: Sequence[Sequence[float]]) -> Matrix:
     return tuple(tuple(float(value) for value in row) for row in rows)
 
 

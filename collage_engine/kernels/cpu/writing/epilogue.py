@@ -163,13 +163,10 @@ def surround(
     position = next(i for i, s in enumerate(program.stages) if s is anchor)
     before = program.stages[:position]
     after = program.stages[position + 1 :]
-    for stage in before:
-        context.buffers.append(stage.output)
+    context.buffers += [stage.output for stage in before]
     first = [rows.write_any(stage, context) for stage in before]
-    if not after:
-        return seq(*first, write(Epilogue(anchor, anchor, context)))
-    if len(after) == 1 and _fuses(after[0], anchor):
-        return seq(*first, write(Epilogue(after[0], anchor, context)))
+    if not after or (len(after) == 1 and _fuses(after[0], anchor)):
+        return seq(*first, write(Epilogue(after[0] if after else anchor, anchor, context)))
     context.buffers.append(anchor.output)
     middle = write(Epilogue(anchor, anchor, context))
     rest = Program((*program.parameters, anchor.output), after)
