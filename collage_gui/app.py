@@ -24,7 +24,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("files", nargs="*", metavar="MODEL|SESSION")
     made.add_argument(
         "--engine",
-        default=None,
         metavar="CONNECTION",
         help="local, ssh:HOST or command:…",
     )
@@ -73,12 +72,10 @@ def main(arguments: list[str] | None = None) -> int:
             connection = parse_connection(options.engine)
         except ValueError as error:
             made.error(str(error))
-    if sys.platform.startswith("linux") and not (
-        os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")
-    ):
-        if "QT_QPA_PLATFORM" not in os.environ:
-            print("collage-explorer: there is no display", file=sys.stderr)
-            return 1
+    displays = map(os.environ.get, ("DISPLAY", "WAYLAND_DISPLAY", "QT_QPA_PLATFORM"))
+    if sys.platform.startswith("linux") and not any(displays):
+        print("collage-explorer: there is no display", file=sys.stderr)
+        return 1
     import faulthandler
     import signal
 

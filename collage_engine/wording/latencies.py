@@ -114,34 +114,37 @@ def _rate(per_second: float | None) -> str:
     return DASH if per_second is None else significant(per_second)
 
 
+def _toolchain_cells(row: DeploymentRow | ShapeRow, alone: str) -> dict[str, str]:
+    """Return the texts on toolchains: those of the placement, and the best with its figure."""
+    return {
+        "toolchains": ", ".join(map(toolchain_title, row.toolchains)) or DASH,
+        "best single toolchain": f"{toolchain_title(row.best_single)}, {alone}"
+        if row.best_single
+        else DASH,
+    }
+
+
 def deployment_cells(row: DeploymentRow) -> dict[str, str]:
     """Return the texts of a way to share the processors, by the titles of their columns."""
-    single = gain = DASH
-    if row.best_single:
-        single = f"{row.best_single}, {_rate(row.best_single_items_per_s)}"
+    gain = DASH
     if row.items_per_s and row.best_single_items_per_s:
         gain = gain_text(1 / row.items_per_s, 1 / row.best_single_items_per_s)
     return {
         "instances": str(row.streams),
         "threads of each": str(row.threads),
         "items per second": _rate(row.items_per_s),
-        "toolchains": ", ".join(row.toolchains) or DASH,
-        "best single toolchain": single,
+        **_toolchain_cells(row, _rate(row.best_single_items_per_s)),
         "time against it": gain,
     }
 
 
 def shape_cells(row: ShapeRow) -> dict[str, str]:
     """Return the texts of a shape, by the titles of their columns."""
-    single = DASH
-    if row.best_single:
-        single = f"{toolchain_title(row.best_single)}, {time_text(row.best_single_us)}"
     return {
         "shape": row.choice.text,
         "latency": time_text(row.latency_us),
         "items per second": _rate(row.items_per_s),
-        "toolchains": ", ".join(map(toolchain_title, row.toolchains)) or DASH,
-        "best single toolchain": single,
+        **_toolchain_cells(row, time_text(row.best_single_us)),
         "against it": gain_text(row.latency_us, row.best_single_us),
     }
 

@@ -185,8 +185,7 @@ class Menus:
             open_path: Opens a recent file.
         """
         self._preferences, self._open_path = preferences, open_path
-        self.recent = QMenu("Open recent", bar)
-        self.recent.setObjectName("recentMenu")
+        self.recent = named(QMenu("Open recent", bar), "recentMenu")
         self.submenus = {title: QMenu(title, bar) for title in SUBMENUS.values()}
         """What the graph can be coloured by, which the toolbar has, too, and the themes."""
         for submenu in self.submenus.values():
