@@ -279,12 +279,8 @@ class WhyPanel(Panel):
                     document.selection.select(partition.nodes, document.selection.primary)
         elif kind == "measure":
             document.execution.measure_now(document.selection.operators, longer=True)
-        elif (
-            kind == "runner-up"
-            and document.questions.explanation
-            and document.questions.explanation.runner_up
-        ):
-            document.show_placement(document.questions.explanation.runner_up, "Runner-up")
+        elif kind == "runner-up" and (told := document.questions.explanation) and told.runner_up:
+            document.show_placement(told.runner_up, "Runner-up")
 
 
 def _strong(text: str) -> str:

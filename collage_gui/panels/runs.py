@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from typing import Literal
 
 from PySide6.QtCore import QPoint, Qt
 from PySide6.QtGui import QAction
@@ -187,9 +188,9 @@ class RunsPanel(Panel):
         self.name = named(
             QLineEdit(placeholderText="Name of the run"), "runName", "Name of the run"
         )
-        self.name.editingFinished.connect(self._rename)
         self.note = named(QLineEdit(placeholderText="Note"), "runNote", "Note on the run")
-        self.note.editingFinished.connect(self._annotate)
+        self.name.editingFinished.connect(lambda: self._edit("name", self.name.text().strip()))
+        self.note.editingFinished.connect(lambda: self._edit("note", self.note.text()))
         self.delete = push_button("Delete run", "deleteRun", self._delete)
         self.changes = ChangesPage(document, theme, actions)
         self.all_runs = AllRunsPage(document, theme)
@@ -267,15 +268,11 @@ class RunsPanel(Panel):
 
     # -- editing -----------------------------------------------------------------------
 
-    def _rename(self) -> None:
+    def _edit(self, field: Literal["name", "note"], value: str) -> None:
+        """Give the shown run another name, which is never empty, or another note."""
         run = self.document.runs.shown_or_last()
-        if run is not None and self.name.text().strip():
-            self.document.runs.edit(run, "name", self.name.text().strip())
-
-    def _annotate(self) -> None:
-        run = self.document.runs.shown_or_last()
-        if run is not None:
-            self.document.runs.edit(run, "note", self.note.text())
+        if run is not None and (value or field == "note"):
+            self.document.runs.edit(run, field, value)
 
     def _delete(self) -> None:
         run = self.document.runs.shown_or_last()
