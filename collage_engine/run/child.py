@@ -15,6 +15,8 @@ from typing import Any
 
 from collage_engine.candidates.open_model import OpenModel
 from collage_engine.machine.run_control import RunControl
+from collage_engine.model.dimensions import input_shapes, open_inputs, open_sizes
+from collage_engine.model.onnx_file import read_without_weights
 from collage_engine.records import protocol as p
 from collage_engine.records.answers import InsideAnswer, RunUpdate
 from collage_engine.records.placement import Profile
@@ -23,7 +25,7 @@ from collage_engine.records.shapes import OpenSizes, ShapeChoice
 from collage_engine.records.toolchain import ToolchainState
 from collage_engine.support.errors import CollageError
 from collage_engine.toolchains import asking
-from collage_engine.toolchains.registry import title_of
+from collage_engine.toolchains.registry import described, get, title_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -123,8 +125,6 @@ def _sizes(
 ) -> tuple[Shapes, ...]:
     """Return the sizes of a model's inputs that each choice, and then the user's inputs, give."""
     from collage_engine.candidates.input_files import stated_sizes
-    from collage_engine.model.dimensions import input_shapes, open_inputs
-    from collage_engine.model.onnx_file import read_without_weights
 
     model = read_without_weights(path)
     arrays = stated_sizes(inputs_npz, list(open_inputs(model))) if inputs_npz is not None else {}
@@ -138,9 +138,6 @@ def _resolve_shapes(job: Job[p.ShapesResolve], control: RunControl) -> tuple[Sha
 
 
 def _dimensions(job: Job[p.ModelDimensions], control: RunControl) -> OpenSizes:
-    from collage_engine.model.dimensions import open_sizes
-    from collage_engine.model.onnx_file import read_without_weights
-
     return open_sizes(read_without_weights(job.path))
 
 
@@ -158,8 +155,6 @@ def _read_profile(job: Job[p.ProfileRead], control: RunControl) -> tuple[Profile
 
 def _described(profile: Profile) -> tuple[Profile, ToolchainState]:
     """Return a profile, and how its runtime is called and drawn."""
-    from collage_engine.toolchains.registry import described, get
-
     state = ToolchainState(name=profile.toolchain, available=True)
     return profile, described(state, get(profile.toolchain).about)
 

@@ -23,6 +23,7 @@ from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.registry import described, get
 from collage_engine.toolchains.runtime import cuda
 from collage_engine.toolchains.runtime.cuda import nvrtc
+from collage_engine.toolchains.tvm import toolchain
 from tests.device_codegen.cuda_plans import model_of, normal
 from tests.gpu.figures import COLLAGE, COMPILED, EAGER, table
 from tests.gpu.models import MODELS
@@ -71,9 +72,9 @@ def test_a_missing_header_is_named_with_its_package(
 
 def test_a_run_does_not_begin_without_what_kernels_need(monkeypatch: pytest.MonkeyPatch) -> None:
     reason = "its kernels in float16 need cuda_fp16.h: pip install nvidia-cuda-runtime"
-    monkeypatch.setattr(cuda, "against_kernels", lambda architecture: reason)
+    monkeypatch.setattr(toolchain, "against_kernels", lambda architecture: reason)
     device = CudaDevice(0, "NVIDIA H200", (9, 0), 1 << 37, 1 << 25, 13000)
-    monkeypatch.setattr("collage_engine.machine.cuda.cuda_probe", lambda: CudaProbe((device,)))
+    monkeypatch.setattr(toolchain, "cuda_probe", lambda: CudaProbe((device,)))
     state = described(get("tvm").probe(), get("tvm").about)
     assert state.available and state.devices == ("cpu",) and not state.serves("cuda")
     monkeypatch.setattr(catalog, "probe_all", lambda *_, **__: (state,))

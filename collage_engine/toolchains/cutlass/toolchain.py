@@ -24,7 +24,8 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.cutlass.library import need_nvcc
+from collage_engine.toolchains.cutlass import library
+from collage_engine.toolchains.cutlass.library import Family
 from collage_engine.toolchains.runtime import chains
 from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain
@@ -34,7 +35,6 @@ from collage_engine.toolchains.runtime.products import Dialect, Product, pads, p
 if TYPE_CHECKING:
     from collage_engine.model.dataflow_graph import DataflowGraph
     from collage_engine.records.graph import OperatorSet
-    from collage_engine.toolchains.cutlass.library import Family
 
 
 TYPES = ("float16", "bfloat16")
@@ -204,13 +204,11 @@ class CutlassToolchain(CudaToolchain):
 
     def version(self) -> str:
         """Return the version of the library that is installed here."""
-        from collage_engine.toolchains.cutlass import library
-
         return library.version()
 
     def source(self) -> RuntimeSource:
         """Return the sources of its C++ runtime, and the libraries that it links."""
-        need_nvcc()
+        library.need_nvcc()
         return super().source()
 
     def instances(self, target: Target, precision: str) -> tuple[ToolchainInstance, ...]:
@@ -232,8 +230,6 @@ class CutlassToolchain(CudaToolchain):
         stop: Callable[[], bool],
     ) -> None:
         """Compile the kernel libraries that these candidates choose from."""
-        from collage_engine.toolchains.cutlass import library
-
         wanted: set[Family] = set()
         for calls in dict.fromkeys(sets):
             with contextlib.suppress(UnsupportedError):
@@ -243,8 +239,6 @@ class CutlassToolchain(CudaToolchain):
 
     def families(self, plan: dict[str, Any], architecture: str) -> dict[str, Family]:
         """Return the families of kernels that a plan needs, by activation."""
-        from collage_engine.toolchains.cutlass.library import Family
-
         steps = [step for step in plan["steps"] if "epilogue" in step]
         return {s["epilogue"]: Family(s["dtype"], s["epilogue"], architecture) for s in steps}
 
@@ -259,8 +253,6 @@ class CutlassToolchain(CudaToolchain):
 
     def kernels(self, plan: dict[str, Any], architecture: str) -> dict[str, Path]:
         """Return the libraries that a plan needs, open in this process, by activation."""
-        from collage_engine.toolchains.cutlass import library
-
         families = self.families(plan, architecture)
         kernels = {activation: library.build(family) for activation, family in families.items()}
         for path in kernels.values():

@@ -93,8 +93,10 @@ def generate(function: Function) -> tuple[OneDnnProgram, tuple[int, ...], tuple[
 
 
 def _define_input(plan: OneDnnProgram, index: ValueIndex, nodes: OperatorSet) -> int:
+    """Add a tensor that the function takes; returns its number."""
     try:
-        return plan.define_input(index)
+        plan.of_node[index] = plan.new_value(plan.shape_of(index))
+        return plan.of_node[index]
     except UnsupportedError as error:
         reader = next(u for u in plan.graph.readers[index] if nodes >> u & 1)
         raise UnsupportedError(f"{onnx_type(plan.graph.nodes[reader].op)}: {error}") from error
@@ -166,7 +168,7 @@ def _refusal(graph: DataflowGraph, index: OperatorNumber) -> str | None:
     plan = OneDnnProgram(graph, None)
     try:
         for source in node.inputs:
-            if not plan.is_constant(source) and source not in plan.of_node:
+            if not graph.values[source].constant and source not in plan.of_node:
                 _define_input(plan, source, 1 << index)
         _lower_call(plan, node)
     except UnsupportedError as error:

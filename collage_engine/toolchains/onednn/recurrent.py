@@ -139,7 +139,7 @@ def _check(
         if refused:
             raise UnsupportedError(f"{kind}: oneDNN has {what}")
     for name in ("weights", "recurrent", "bias"):
-        if name in given and not plan.is_constant(given[name]):
+        if name in given and not plan.graph.values[given[name]].constant:
             raise UnsupportedError(
                 f"{kind}: its weights are no constants, which oneDNN packs beforehand"
             )

@@ -117,11 +117,6 @@ class OneDnnProgram:
         self.types.append("float32")
         return len(self.dims) - 1
 
-    def define_input(self, index: int) -> int:
-        """Add a tensor that the function takes; returns its number."""
-        self.of_node[index] = self.new_value(self._shape_of(index))
-        return self.of_node[index]
-
     def tensor(self, index: int) -> int:
         """Return the number of a value that has been lowered, is an input or a constant.
 
@@ -135,7 +130,7 @@ class OneDnnProgram:
             node = self.graph.operator_of(index)
             title = "an input" if node is None else onnx_type(node.op)
             raise UnsupportedError(f"{title} is read before it is made")
-        value = self.new_value(self._shape_of(index))
+        value = self.new_value(self.shape_of(index))
         if self._constants is not None:
             self.add_constant(value, self._constants(index))
         self.of_node[index] = value
@@ -170,10 +165,6 @@ class OneDnnProgram:
             return self.constant(rounded.reshape(columns.shape).swapaxes(-1, -2))
         return self.constant(balanced(array.reshape(len(array), -1)).reshape(array.shape))
 
-    def is_constant(self, index: int) -> bool:
-        """Return whether a value is a constant."""
-        return self.graph.values[index].constant
-
     def scalar(self, index: int) -> float | None:
         """Return the number of a constant with one element; None for any other value."""
         value = self.graph.values[index]
@@ -185,11 +176,16 @@ class OneDnnProgram:
 
     def array(self, index: int) -> np.ndarray | None:
         """Return a constant's numbers; None in a dry run or for another value."""
-        if self._constants is None or not self.is_constant(index):
+        if self._constants is None or not self.graph.values[index].constant:
             return None
         return self._constants(index)
 
-    def _shape_of(self, index: int) -> tuple[int, ...]:
+    def shape_of(self, index: int) -> tuple[int, ...]:
+        """Return the shape of a value of the graph, with one axis at least.
+
+        Raises:
+            UnsupportedError: The runtime does not take its type.
+        """
         kind = self.graph.values[index].type
         if kind.dtype != "float32":
             raise UnsupportedError(f"the oneDNN runtime takes float32, not {kind.dtype}")

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -153,13 +153,7 @@ def _layer(name: str, args: Mapping[str, Any], us: float, others: bool) -> Layer
         kind=kind,
         us=us,
         nodes=() if inserted else (plain, called),
-        absorbs=_absorbs(plain, called),
+        absorbs="nothing" if plain == called else "after" if FIRST.search(plain) else "before",
         kernel=provider,
         fell_back=provider if others and provider == HOST else "",
     )
-
-
-def _absorbs(name: str, node: str) -> Literal["nothing", "after", "before"]:
-    if name == node:
-        return "nothing"
-    return "after" if FIRST.search(name) else "before"

@@ -16,6 +16,7 @@ from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import ToolchainAbout, ToolchainInstance
 from collage_engine.support.errors import ToolchainError
 from collage_engine.toolchains.base import Function
+from collage_engine.toolchains.onnxruntime import python_api
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource, find_in_wheel
 from collage_engine.toolchains.runtime.chains import fusing_rules
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
     from collage_engine.records.graph import Node
     from collage_engine.records.placement import Layer, Profile
-    from collage_engine.toolchains.onnxruntime.python_api import Evaluator
 
 IN_FLOAT64 = ("mean", "power", "prod", "sum")
 """Relax operators of int32 and int64 that ONNX Runtime 1.32 computes in float64 (seen)."""
@@ -131,9 +131,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implement ``capabilities.ReadsProfiles``."""
-        from collage_engine.toolchains.onnxruntime.python_api import read_profile
-
-        return read_profile(content)
+        return python_api.read_profile(content)
 
     def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
         """Implement ``capabilities.ProfilesPartitions``, from the profile of its session."""
@@ -149,9 +147,7 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
         """Implement ``capabilities.ProfilesLayers``."""
-        from collage_engine.toolchains.onnxruntime.python_api import profile_layers
-
-        return profile_layers(file, threads, inputs)
+        return python_api.profile_layers(file, threads, inputs)
 
     def open_onnx(
         self,
@@ -160,11 +156,9 @@ class OnnxRuntimeToolchain(OnnxFedToolchain):
         threads: int = 0,
         optimise: bool = False,
         weights: Mapping[str, np.ndarray] | None = None,
-    ) -> Evaluator:
+    ) -> python_api.Evaluator:
         """Implement ``capabilities.EvaluatesOnnx``."""
-        from collage_engine.toolchains.onnxruntime.python_api import Evaluator
-
-        return Evaluator(model, threads, optimise, weights or {})
+        return python_api.Evaluator(model, threads, optimise, weights or {})
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the settings, and the operators that its optimiser has made of the sub-graph."""

@@ -13,8 +13,13 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import ToolchainError, UnsupportedError
 from collage_engine.toolchains.base import Function
-from collage_engine.toolchains.openvino import wheel
-from collage_engine.toolchains.openvino.differences import inexact, rounds_otherwise
+from collage_engine.toolchains.openvino import profile, wheel
+from collage_engine.toolchains.openvino.differences import (
+    inexact,
+    rounds_otherwise,
+    saturates,
+    unsupported_semantics,
+)
 from collage_engine.toolchains.runtime import weight_files
 from collage_engine.toolchains.runtime.builder import HELD, RuntimeSource
 from collage_engine.toolchains.runtime.onnx_fed import ARRAY_TYPES, OnnxFedToolchain
@@ -92,8 +97,6 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def misreads(self, node: NodeProto, opset: int) -> bool:
         """Implement ``OnnxFedToolchain.misreads``."""
-        from collage_engine.toolchains.openvino.differences import unsupported_semantics
-
         return unsupported_semantics(node, opset)
 
     def plan_of(self, function: Function, model: ModelProto) -> tuple[dict[str, Any], bytes]:
@@ -103,7 +106,6 @@ class OpenVinoToolchain(OnnxFedToolchain):
             UnsupportedError: Its sums of 8-bit products may saturate on this processor.
         """
         from collage_engine.model.onnx_external import is_mapped
-        from collage_engine.toolchains.openvino.differences import saturates
         from collage_engine.toolchains.openvino.intermediate import from_onnx, to_ir, write_ir
 
         if saturates(model, processor().flags):
@@ -132,23 +134,18 @@ class OpenVinoToolchain(OnnxFedToolchain):
 
     def read_profile(self, content: Any) -> Profile | None:
         """Implement ``capabilities.ReadsProfiles``."""
-        from collage_engine.toolchains.openvino.profile import read_json, read_table
-
-        return read_table(content) if isinstance(content, str) else read_json(content)
+        is_text = isinstance(content, str)
+        return profile.read_table(content) if is_text else profile.read_json(content)
 
     def partition_layers(self, graph: DataflowGraph, said: Mapping[str, Any]) -> tuple[Layer, ...]:
         """Implement ``capabilities.ProfilesPartitions``, from the counters of its request."""
-        from collage_engine.toolchains.openvino.profile import profile_of
-
-        return profile_of(said["rows"]).layers
+        return profile.profile_of(said["rows"]).layers
 
     def profile_layers(
         self, file: str, threads: int, precision: str, inputs: Mapping[str, np.ndarray]
     ) -> Profile:
         """Implement ``capabilities.ProfilesLayers``."""
-        from collage_engine.toolchains.openvino.profile import profile_layers
-
-        return profile_layers(file, threads, precision, inputs)
+        return profile.profile_layers(file, threads, precision, inputs)
 
     def inside(self, module: Any) -> dict[str, Any]:
         """Return the settings, and the layers that its CPU plugin executes."""

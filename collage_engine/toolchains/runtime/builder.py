@@ -30,7 +30,6 @@ from collage_engine.machine.folders import cache_folder
 from collage_engine.support.errors import ToolchainError, compiler_reason
 from collage_engine.support.files import atomic_file, locked, write_atomically
 from collage_engine.support.time_limits import WORK_S
-from collage_engine.toolchains.sources import hash_files
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,7 +73,9 @@ class RuntimeSource:
     @property
     def kind(self) -> str:
         """Returns ``collage_<toolchain>_<hash of the sources and the plan version>``."""
-        digest = hashlib.sha256(f"plan {self.plan_version}\0{hash_files(self.files)}".encode())
+        digest = hashlib.sha256(f"plan {self.plan_version}\0".encode())
+        for path in self.files:
+            digest.update(path.name.encode() + b"\0" + path.read_bytes() + b"\0")
         return f"collage_{self.toolchain}_{digest.hexdigest()[:12]}"
 
 

@@ -113,18 +113,8 @@ class Writer:
             raise UnsupportedComposite
 
     def write(self) -> Expr:
-        """Return the value of the composite's root."""
-        kinds = {
-            "conv": self.conv,
-            "matmul": self.matmul,
-            "binary": self.binary,
-            "pool": self.pool,
-            "concat": self.concat,
-            "view": self.view,
-            "unary": self.unary,
-            "requantize": self.requantize,
-        }
-        return kinds[self.found.kind]()
+        """Return the value of the composite's root, by the method that is called as its kind."""
+        return getattr(self, self.found.kind)()
 
     # Values and their layouts ------------------------------------------------------------------
 

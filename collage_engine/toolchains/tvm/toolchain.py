@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from typing import TYPE_CHECKING, Any
 
+from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
@@ -22,6 +23,7 @@ from collage_engine.records.toolchain import (
 )
 from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
+from collage_engine.toolchains.runtime.cuda import against_kernels, on_device
 from collage_engine.toolchains.tvm.tuner import TvmTuning
 
 if TYPE_CHECKING:
@@ -98,9 +100,6 @@ class TvmToolchain(TvmTuning, Toolchain):
             return missing(f"apache-tvm {version} does not load: {error}")
         if not tvm.runtime.enabled("llvm"):
             return missing(f"apache-tvm {version} was built without LLVM")
-        from collage_engine.machine.cuda import cuda_probe
-        from collage_engine.toolchains.runtime.cuda import against_kernels
-
         devices = cuda_probe().devices
         reason = against_kernels(devices[0].architecture) if devices else None
         usable = devices if reason is None else ()
@@ -126,8 +125,6 @@ class TvmToolchain(TvmTuning, Toolchain):
     def _on_device(self, architecture: str, precision: str) -> tuple[ToolchainInstance, ...]:
         from collage_engine.kernels.cuda.problems import FIRST
         from collage_engine.kernels.cuda.product.plan import F16
-        from collage_engine.machine.cuda import generation
-        from collage_engine.toolchains.runtime.cuda import on_device
 
         # Float16 keeps more digits than bfloat16.
         rounds = precision in (FLOAT16, BFLOAT16) and generation(architecture) >= FIRST[F16]

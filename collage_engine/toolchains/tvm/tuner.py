@@ -27,6 +27,7 @@ class TvmTuning:
         Raises:
             ToolchainError: The candidate cannot be lowered.
         """
+        from collage_engine.kernels.scheduler import RULES
         from collage_engine.toolchains.tvm.lowering import lower_function
 
         try:
@@ -36,7 +37,16 @@ class TvmTuning:
             raise
         except Exception as error:
             raise ToolchainError(f"TVM could not lower {function.symbol}: {error}") from error
-        return _plan_tasks(choices)
+        # A task for each problem that was asked for while the function was lowered.
+        return [
+            TuneTask(
+                workload=workload,
+                description=description,
+                schedule=str(description["family"]),
+                weight=RULES.problem(description).multiply_adds,
+            )
+            for workload, description in choices.asked.items()
+        ]
 
     def tune(
         self,
@@ -126,18 +136,3 @@ class TvmTuning:
         )
         better(result)
         return result
-
-
-def _plan_tasks(choices: Choices) -> list[TuneTask]:
-    """Return a task for each problem that was asked for while a function was lowered."""
-    from collage_engine.kernels.scheduler import RULES
-
-    return [
-        TuneTask(
-            workload=workload,
-            description=description,
-            schedule=str(description["family"]),
-            weight=RULES.problem(description).multiply_adds,
-        )
-        for workload, description in choices.asked.items()
-    ]
