@@ -122,12 +122,17 @@ def test_another_target_or_another_compiler_is_another_kernel(
     assert name(target) != before
 
 
-def test_all_processors_compile(monkeypatch: pytest.MonkeyPatch, compiled: list[str]) -> None:
+@pytest.mark.parametrize("kept", (True, False), ids=("kept", "in a folder that is full"))
+def test_all_processors_compile(
+    monkeypatch: pytest.MonkeyPatch, compiled: list[str], kept: bool
+) -> None:
+    if not kept:
+        monkeypatch.setattr(kept_files, "keep_kernel", lambda name, code: None)
     monkeypatch.setattr(processes, "allowed_processors", lambda: (0, 1, 2))
     factors = [1.0 + k / 64 for k in range(9)]
     assert np.allclose(run(module_of(*map(scaled, factors))), times(*factors), rtol=1e-6)
     assert compiled == [], "other processes did"
-    assert len(list(kernel_files())) == len(factors)
+    assert len(list(kernel_files())) == (len(factors) if kept else 0)
 
 
 def test_what_another_process_fails_at_is_raised_here(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import contextlib
 import hashlib
 import os
 import struct
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -82,17 +83,21 @@ def kept_or_made(makers: Mapping[str, Callable[[], bytes]]) -> dict[str, bytes]:
     """
     found = {name: read_kernel(name) for name in makers}
     missing = [name for name, code in found.items() if code is None]
+    # What the processes made is handed on by this folder also where nothing can be kept.
+    with tempfile.TemporaryDirectory(prefix="collage-kernels-") as folder:
 
-    def make(number: int) -> bytes:
-        code = makers[missing[number]]()
-        # At once, since a process that waits for all may be ended before the last one is there.
-        keep_kernel(missing[number], code)
-        return code
+        def make(number: int) -> None:
+            name = missing[number]
+            code = makers[name]()
+            write_atomically(Path(folder) / name, code)
+            # At once, since a process that waits for all may be ended before the last one is there.
+            keep_kernel(name, code)
 
-    on_all_processors(make, len(missing))
-    for number, name in enumerate(missing):
-        code = read_kernel(name)
-        found[name] = make(number) if code is None else code
+        on_all_processors(make, len(missing))
+        for name in missing:
+            file = Path(folder) / name
+            found[name] = code = file.read_bytes() if file.exists() else makers[name]()
+            keep_kernel(name, code)
     return {name: code for name, code in found.items() if code is not None}
 
 
