@@ -208,7 +208,7 @@ def run_document(
         tuning=tuning,
         tied=tied_with_winner(race_result),
         tables=tables_of(confirmed.chosen),
-        ended=_ended(control),
+        ended="stopped" if control.keep.is_set() else "budget" if control.cut_short else "finished",
         unmeasured=unmeasured,
         confirmation=confirmed.confirmed_how,
         objective=settings.objective,
@@ -227,13 +227,6 @@ def _unscheduled_warning(winner: ContenderResult) -> list[str]:
             "are tens of times slower than scheduled kernels: none of our rules could write them"
         )
     ]
-
-
-def _ended(control: RunControl) -> Literal["finished", "budget", "stopped"]:
-    """Return why the run ended."""
-    if control.keep.is_set():
-        return "stopped"
-    return "budget" if control.cut_short else "finished"
 
 
 def _unmeasured(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.machine.cuda import generation
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import anything, constant, op
 from collage_engine.records.format import NHWC, differs, stored_shape
-from collage_engine.records.graph import Node, Value
+from collage_engine.records.graph import Node, OperatorSet, Value
 from collage_engine.records.operators import onnx_type
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -31,11 +31,6 @@ from collage_engine.toolchains.runtime.builder import RuntimeSource
 from collage_engine.toolchains.runtime.cuda import CudaToolchain
 from collage_engine.toolchains.runtime.places import Places
 from collage_engine.toolchains.runtime.products import Dialect, Product, pads, per_axis
-
-if TYPE_CHECKING:
-    from collage_engine.model.dataflow_graph import DataflowGraph
-    from collage_engine.records.graph import OperatorSet
-
 
 TYPES = ("float16", "bfloat16")
 """Element types that the kernels read."""

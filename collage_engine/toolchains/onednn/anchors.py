@@ -80,15 +80,6 @@ def pool(plan: OneDnnProgram, node: Node) -> int:
     return plan.emit("pool", dims, **fields, **_windows(strides, dilation, begin, needed))
 
 
-def global_pool(plan: OneDnnProgram, value: int, alg: str) -> int:
-    """Append the mean or maximum over all axes of space, which are kept with extent one."""
-    dims = plan.dims[value]
-    space = list(dims[2:])
-    zeros, ones = [0] * len(space), [1] * len(space)
-    fields = {"src": value, "alg": alg, "kernel": space, **_windows(ones, ones, zeros, zeros)}
-    return plan.emit("pool", (*dims[:2], *ones), **fields)
-
-
 def matmul(plan: OneDnnProgram, node: Node) -> int:
     """Lowers a matrix product of any ranks.
 
@@ -127,10 +118,13 @@ def reduce(plan: OneDnnProgram, node: Node) -> int:
     chosen = _reduced(node, len(dims))
     if all(dims[a] == 1 for a in chosen):
         return plan.reshape(value, node.type.shape)
+    kept = tuple(1 if d in chosen else e for d, e in enumerate(dims))
     if 3 <= len(dims) <= 5 and chosen == list(range(2, len(dims))) and node.op in ("mean", "max"):
-        out = global_pool(plan, value, "avg" if node.op == "mean" else "max")
+        alg, space = "avg" if node.op == "mean" else "max", list(dims[2:])
+        zeros, ones = [0] * len(space), [1] * len(space)
+        windows = _windows(ones, ones, zeros, zeros)
+        out = plan.emit("pool", kept, src=value, alg=alg, kernel=space, **windows)
     else:
-        kept = tuple(1 if d in chosen else e for d, e in enumerate(dims))
         out = plan.emit("reduce", kept, src=value, alg=REDUCTIONS[node.op])
     return plan.reshape(out, node.type.shape)
 

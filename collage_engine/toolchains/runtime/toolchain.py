@@ -10,13 +10,13 @@ from functools import cache, lru_cache
 from importlib import metadata
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.machine.device import processor
 from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.patterns import Match, Pattern, all_matches
 from collage_engine.partition.rules import PartitionRule, composite_rules
-from collage_engine.records.graph import OperatorNumber, OperatorSet
+from collage_engine.records.graph import OperatorNumber, OperatorSet, TensorType
 from collage_engine.records.precision import BFLOAT16, in_precision
 from collage_engine.records.toolchain import (
     RuntimeLibrary,
@@ -27,9 +27,6 @@ from collage_engine.records.toolchain import (
 from collage_engine.support.errors import ToolchainError, UnsupportedError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime import builder
-
-if TYPE_CHECKING:
-    from collage_engine.records.graph import TensorType
 
 
 def has_bfloat16() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from collage_engine.machine.cuda import cuda_probe, generation
 from collage_engine.machine.device import processor
@@ -11,7 +11,7 @@ from collage_engine.model.dataflow_graph import DataflowGraph
 from collage_engine.partition.quantized import pattern_table
 from collage_engine.partition.rules import PartitionRule, fusion_rules
 from collage_engine.records.format import NHWC, PLAIN
-from collage_engine.records.graph import OperatorNumber
+from collage_engine.records.graph import OperatorNumber, TensorType
 from collage_engine.records.operators import is_opaque, names_where, onnx_type, title
 from collage_engine.records.precision import BFLOAT16, FLOAT16, in_precision
 from collage_engine.records.toolchain import (
@@ -25,9 +25,6 @@ from collage_engine.support.errors import ToolchainError, short_reason
 from collage_engine.toolchains.base import Function, Toolchain
 from collage_engine.toolchains.runtime.cuda import against_kernels, on_device
 from collage_engine.toolchains.tvm.tuner import TvmTuning
-
-if TYPE_CHECKING:
-    from collage_engine.records.graph import TensorType
 
 SUPPORTED = names_where(kernel=True)
 """Relax operators that TVM makes kernels of."""
