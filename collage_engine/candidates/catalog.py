@@ -175,14 +175,6 @@ def threads_of(settings: RunSettings) -> int:
     return settings.threads or physical_cores()
 
 
-def check_names(settings: RunSettings) -> None:
-    """Raise ``UsageError`` where the settings name a toolchain that does not exist."""
-    known = all_names()
-    for name in (*settings.toolchains, *settings.allow_runtimes):
-        if name not in known:
-            raise UsageError(f"there is no toolchain {name!r}; known are {', '.join(known)}")
-
-
 def make_catalog(
     model: ImportedModel,
     settings: RunSettings,
@@ -195,7 +187,7 @@ def make_catalog(
 
     Args:
         model: The imported model.
-        settings: Toolchains (which exist: ``check_names``), threads and precision.
+        settings: Toolchains (which exist), threads and precision.
         target: What the candidates are compiled for.
         on_host: Operator numbers that get candidates on the host too, in a run on a device.
         probing: How toolchains are looked for.

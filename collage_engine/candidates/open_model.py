@@ -14,7 +14,6 @@ from pathlib import Path
 from collage_engine.candidates.catalog import (
     CandidateCatalog,
     Probing,
-    check_names,
     make_catalog,
     threads_of,
 )
@@ -35,6 +34,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import ToolchainInstance
 from collage_engine.store.store import Store
 from collage_engine.support.errors import UsageError
+from collage_engine.toolchains.registry import check_names
 
 QUANTISED = {"quantize", "dequantize"}
 """Operators of which a model has some if it was quantised."""

@@ -230,25 +230,20 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
 def settings_from(options: argparse.Namespace) -> RunSettings:
     """Return the run's settings; reads the files the options name. Raises UsageError."""
     from collage_engine.machine.cuda import choose_target
-    from collage_engine.toolchains.registry import all_names
+    from collage_engine.toolchains.registry import check_names
 
     given = {
         name: value
         for name, value in vars(options).items()
         if name in RunSettings.__struct_fields__
     }
-    known = all_names()
     for field in ("toolchains", "allow_runtimes"):
         given[field] = tuple(name.lower() for name in given.get(field, ()))
-        for name in given[field]:
-            if name not in known:
-                raise UsageError(
-                    f"--{field.replace('_', '-')}: there is no toolchain {name!r}; known are "
-                    f"{', '.join(known)}"
-                )
     if "precision" in given:
         given["precision"] = LONG.get(given["precision"], given["precision"])
-    choose_target(given.get("target", "cpu"))  # a wrong name is found before any work
+    # A wrong name is found before any work.
+    choose_target(given.get("target", "cpu"))
+    check_names(RunSettings(**given))
     return RunSettings(
         **given,
         shapes=_fixed_shapes(options),

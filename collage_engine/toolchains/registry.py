@@ -27,6 +27,7 @@ import msgspec
 
 from collage_engine.machine.worker import Worker, WorkerCrashed, WorkerTimeout
 from collage_engine.records.precision import BFLOAT16, is_reduced
+from collage_engine.records.settings import RunSettings
 from collage_engine.records.toolchain import Target, ToolchainAbout, ToolchainState
 from collage_engine.support.errors import (
     Cancelled,
@@ -124,6 +125,17 @@ def _targets() -> dict[str, str]:
 def all_names() -> tuple[str, ...]:
     """Return every toolchain, in the order of display and trial."""
     return tuple(_targets())
+
+
+def check_names(settings: RunSettings) -> None:
+    """Raise ``UsageError`` where the settings name a toolchain that does not exist."""
+    for field in ("toolchains", "allow_runtimes"):
+        for name in getattr(settings, field):
+            if name not in all_names():
+                raise UsageError(
+                    f"--{field.replace('_', '-')}: there is no toolchain {name!r}; known are "
+                    f"{', '.join(all_names())}"
+                )
 
 
 @cache
