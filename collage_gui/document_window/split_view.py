@@ -60,10 +60,10 @@ class SplitWidget(QSplitter):
         half = self.width() // 2
         self.setSizes([half, half] if visible else [self.width(), 0])
 
-    def _header(self, about: ElidedLabel, *widgets: QWidget) -> QWidget:
-        """Return a line of widgets above a placement's figures."""
+    def _header(self, about: ElidedLabel, title: ElidedLabel, button: QWidget) -> QWidget:
+        """Return a title and what can be done, above a placement's figures."""
         header = QWidget()
-        row = lay_out(QHBoxLayout(), (widgets[0], 1), widgets[1])
+        row = lay_out(QHBoxLayout(), (title, 1), button)
         about.setFixedHeight(about.sizeHint().height())
         lay_out(QVBoxLayout(header), (row, 1), about, edge=1, gap=0.5)
         return header

@@ -17,7 +17,6 @@ from PySide6.QtWidgets import (
     QTreeWidget,
     QTreeWidgetItem,
     QVBoxLayout,
-    QWidget,
 )
 
 from collage_engine.drawing.operators import OperatorGraph
@@ -40,13 +39,11 @@ from collage_gui.theme import Theme
 from collage_gui.widgets import Panel, lay_out, named, plain_tip, split_up, text_label
 
 
-class AttributesPage(QWidget):
+class AttributesPage(Panel):
     """A tree of what is known of the selected node."""
 
-    def __init__(self, document: Document) -> None:
-        super().__init__()
-        self.document = document
-        self.setObjectName("attributesPage")
+    def __init__(self, document: Document, theme: Theme) -> None:
+        super().__init__(document, theme, "attributesPage")
         self.note = text_label("Select a node to see its attributes and weights.", "quiet")
         self.note.setContentsMargins(10, 8, 10, 4)
         self.tree = named(QTreeWidget(), "attributesTree", "Attributes, types and weights")
@@ -124,7 +121,7 @@ class NodePanel(Panel):
         self._asked: tuple[str | None, int | None] | None = None
         self.why = WhyPanel(document, theme)
         self.candidates = CandidatesPanel(document, theme, actions)
-        self.attributes = AttributesPage(document)
+        self.attributes = AttributesPage(document, theme)
         self.code = CodePage(document, theme)
         self.tabs = named(QTabWidget(), "nodeTabs")
         self.tabs.setUsesScrollButtons(True)
@@ -220,8 +217,12 @@ class WhyPanel(Panel):
         cost = self.document.costs.of(partition.candidate)
         times = partition_text(shown.placement, partition, cost)
         name = escape(partition.id, quote=True)
+        # In the weight of headings: the font has no bolder one.
+        title = (
+            f"<span style='font-weight:600'>{escape(toolchain_title(partition.toolchain))}</span>"
+        )
         sentence = (
-            f"{_strong(toolchain_title(partition.toolchain))}, partition <a "
+            f"<span style='font-weight:600'>{title}</span>, partition <a "
             f"href='partition:{name}'>{name}</a> of "
             f"{counted(graph.count_nodes(partition.nodes), 'node')}"
         )
@@ -281,11 +282,6 @@ class WhyPanel(Panel):
             document.execution.measure_now(document.selection.operators, longer=True)
         elif kind == "runner-up" and (told := document.questions.explanation) and told.runner_up:
             document.show_placement(told.runner_up, "Runner-up")
-
-
-def _strong(text: str) -> str:
-    """Return a text in the weight of headings: the font has no bolder one."""
-    return f"<span style='font-weight:600'>{escape(text)}</span>"
 
 
 def _refusal(refusal: NoCandidate) -> str:
