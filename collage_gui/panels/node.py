@@ -217,10 +217,8 @@ class WhyPanel(Panel):
         cost = self.document.costs.of(partition.candidate)
         times = partition_text(shown.placement, partition, cost)
         name = escape(partition.id, quote=True)
-        # In the weight of headings: the font has no bolder one.
-        title = (
-            f"<span style='font-weight:600'>{escape(toolchain_title(partition.toolchain))}</span>"
-        )
+        # Set in the weight of headings: the font has no bolder one.
+        title = escape(toolchain_title(partition.toolchain))
         sentence = (
             f"<span style='font-weight:600'>{title}</span>, partition <a "
             f"href='partition:{name}'>{name}</a> of "
