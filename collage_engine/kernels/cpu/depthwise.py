@@ -39,6 +39,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     all_of,
     allocate,
+    constant_value,
     divisor,
     flat_index,
     int64,
@@ -82,122 +83,6 @@ addresses are code of a few KiB."""
 def _taps(problem: ConvProblem) -> Callable[[Callable[..., Stmt]], Stmt]:
     kind = tirx.ForKind.UNROLLED if problem.taps <= UNROLL_TAPS else tirx.ForKind.SERIAL
     return lambda step: nest(problem.kernel, step, kind)
-
-
-def write_first(problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
-    """Return the loops over channels-first data.
-
-    Planes are made first, and then read by vectors of positions.
-    """
-    context = epilogue.context
-    lanes = context.cpu.lanes("float32")
-    size, pitches = layout_of(problem)
-    multiplier = problem.co // problem.ci
-    # Planes are written some at a time: a load right behind the narrow stores of an image's
-    # rows would wait for all of them to reach the cache.
-    together = divisor(problem.ci, max(1, context.cpu.l1_bytes // 3 // (4 * size)))
-    plane = workspace((together * size + (MOST_VECTORS + 1) * lanes,), name="plane")
-    planes = Planes(plane, size, pitches, problem.strides, None)
-    width = problem.out[-1]
-    wide, height = plan.vectors, plan.rows
-    outer = problem.out[:-2]
-    rows = problem.out[-2] if len(problem.out) > 1 else 1
-
-    def one(
-        n: Index,
-        channel: Index,
-        base: Index,
-        position: Any,
-        row: Index,
-        count: int,
-        first: Index,
-        vs: int,
-    ) -> Stmt:
-        def term(r: Index, column: Index, *k: Index) -> Expr:
-            where = (*position, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
-            inside = flat_index((*where, first + column), pitches)
-            at = planes.offset(k, problem.dilation) + inside + base
-            return load(context.weight, channel, *k) * load(plane, at)
-
-        def finish(r: Index, column: Index, value: Expr) -> Stmt:
-            where = (*position, row + r) if len(problem.out) > 1 else ()
-            return epilogue.store((n, channel, *where, first + column), value)
-
-        columns = [(v * lanes, lanes) for v in range(vs)]
-        kept = None
-        if isinstance(first, int) and first + vs * lanes > width:
-            kept = columns_below(columns, width - first)
-        return tile(count, columns, _taps(problem), term, finish, kept)
-
-    def line(n: Index, channel: Index, base: Index, position: Any, row: Index, count: int) -> Stmt:
-        """Return all columns of ``count`` rows."""
-        whole = width // (wide * lanes)
-        rest = width - whole * wide * lanes
-        return seq(
-            loop(
-                whole,
-                lambda t: one(
-                    n, channel, base, position, row, count, int64(t) * (wide * lanes), wide
-                ),
-            )
-            if whole
-            else None,
-            one(n, channel, base, position, row, count, whole * wide * lanes, -(-rest // lanes))
-            if rest
-            else None,
-        )
-
-    def compute(n: Index, c: Index, base: Index) -> Stmt:
-        def channel_body(j: Index) -> Stmt:
-            channel = c * multiplier + j
-
-            def at(*position: Index) -> Stmt:
-                return in_tiles(
-                    rows,
-                    height,
-                    lambda row, count: line(n, channel, base, position, row, count),
-                )
-
-            return nest(outer, at)
-
-        return loop(multiplier, channel_body)
-
-    def task(index: Index) -> Stmt:
-        n, block = split_index(index, (problem.batch, problem.ci // together))
-        first = int64(block) * together
-        return seq(
-            allocate(plane),
-            loop(
-                together,
-                lambda i: write_plane(
-                    problem, context, plane, int64(i) * size, n * problem.ci + (first + i)
-                ),
-            ),
-            loop(together, lambda i: compute(n, first + i, int64(i) * size)),
-        )
-
-    share = context.share_products(problem.multiply_adds)
-    return share(problem.batch * (problem.ci // together), task)
-
-
-def write_last(problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
-    """Return the loops with channels in the lanes; images are padded some rows at a time."""
-    context = epilogue.context
-    if len(problem.out) != 2 or not problem.is_padded:
-        data = prepare(problem, context)
-        rows = prod(problem.out[:-1])
-        share = context.share_products(problem.multiply_adds)
-
-        def source(n: Index, position: tuple[Index, ...], k: tuple[Index, ...], c: Index) -> Expr:
-            at = flat_index(problem.read_at(position, k), data.size, int64(n))
-            return load(data.flat, at * data.pitch + c)
-
-        def line(index: Index) -> Stmt:
-            n, *row = split_index(index, (problem.batch, *problem.out[:-1]))
-            return _row(problem, plan, epilogue, n, tuple(row), source)
-
-        return seq(data.loops, share(problem.batch * rows, line))
-    return _by_bands(problem, plan, epilogue)
 
 
 def _by_bands(problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
@@ -263,8 +148,6 @@ def _row(
     lanes = context.cpu.lanes("float32")
     channels, width = problem.ci, problem.out[-1]
     vectors, height = plan.vectors, plan.columns
-    columns = [(s, w) for s, w in pieces(channels % (vectors * lanes), lanes)]
-    full_blocks = channels // (vectors * lanes)
 
     def one(first: Index, count: int, channel: Index, vectors: Any) -> Stmt:
         def term(r: Index, column: Index, *k: Index) -> Expr:
@@ -279,12 +162,10 @@ def _row(
         return tile(count, vectors, _taps(problem), term, finish_vector=finish)
 
     def along(first: Index, count: int) -> Stmt:
-        whole = [(v * lanes, lanes) for v in range(vectors)]
-        return seq(
-            loop(full_blocks, lambda b: one(first, count, int64(b) * (vectors * lanes), whole))
-            if full_blocks
-            else None,
-            one(first, count, int64(full_blocks * vectors * lanes), columns) if columns else None,
+        return in_tiles(
+            channels,
+            vectors * lanes,
+            lambda channel, size: one(first, count, channel, pieces(size, lanes)),
         )
 
     return in_tiles(width, height, along)
@@ -345,8 +226,93 @@ class DepthwiseFirst(KernelRule[ConvProblem, DepthwiseFirstPlan, Cpu]):
         return blocked_sum(problem, data, 1, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseFirstPlan, epilogue: Epilogue) -> Stmt:
-        """Return the loops, planes padded some at a time."""
-        return write_first(problem, plan, epilogue)
+        """Return the loops over channels-first data.
+
+        Planes are made first, and then read by vectors of positions.
+        """
+        context = epilogue.context
+        lanes = context.cpu.lanes("float32")
+        size, pitches = layout_of(problem)
+        multiplier = problem.co // problem.ci
+        # Planes are written some at a time: a load right behind the narrow stores of an image's
+        # rows would wait for all of them to reach the cache.
+        together = divisor(problem.ci, max(1, context.cpu.l1_bytes // 3 // (4 * size)))
+        plane = workspace((together * size + (MOST_VECTORS + 1) * lanes,), name="plane")
+        planes = Planes(plane, size, pitches, problem.strides, None)
+        width = problem.out[-1]
+        wide, height = plan.vectors, plan.rows
+        outer = problem.out[:-2]
+        rows = problem.out[-2] if len(problem.out) > 1 else 1
+
+        def one(
+            n: Index,
+            channel: Index,
+            base: Index,
+            position: Any,
+            row: Index,
+            count: int,
+            first: Index,
+            vs: int,
+        ) -> Stmt:
+            def term(r: Index, column: Index, *k: Index) -> Expr:
+                where = (*position, row + r)[-len(pitches) + 1 :] if len(pitches) > 1 else ()
+                inside = flat_index((*where, first + column), pitches)
+                at = planes.offset(k, problem.dilation) + inside + base
+                return load(context.weight, channel, *k) * load(plane, at)
+
+            def finish(r: Index, column: Index, value: Expr) -> Stmt:
+                where = (*position, row + r) if len(problem.out) > 1 else ()
+                return epilogue.store((n, channel, *where, first + column), value)
+
+            columns = [(v * lanes, lanes) for v in range(vs)]
+            kept, begin = None, constant_value(first)
+            if begin is not None and begin + vs * lanes > width:
+                kept = columns_below(columns, width - begin)
+            return tile(count, columns, _taps(problem), term, finish, kept)
+
+        def line(
+            n: Index, channel: Index, base: Index, position: Any, row: Index, count: int
+        ) -> Stmt:
+            """Return all columns of ``count`` rows."""
+            return in_tiles(
+                width,
+                wide * lanes,
+                lambda first, size: one(
+                    n, channel, base, position, row, count, first, -(-size // lanes)
+                ),
+            )
+
+        def compute(n: Index, c: Index, base: Index) -> Stmt:
+            def channel_body(j: Index) -> Stmt:
+                channel = c * multiplier + j
+
+                def at(*position: Index) -> Stmt:
+                    return in_tiles(
+                        rows,
+                        height,
+                        lambda row, count: line(n, channel, base, position, row, count),
+                    )
+
+                return nest(outer, at)
+
+            return loop(multiplier, channel_body)
+
+        def task(index: Index) -> Stmt:
+            n, block = split_index(index, (problem.batch, problem.ci // together))
+            first = int64(block) * together
+            return seq(
+                allocate(plane),
+                loop(
+                    together,
+                    lambda i: write_plane(
+                        problem, context, plane, int64(i) * size, n * problem.ci + (first + i)
+                    ),
+                ),
+                loop(together, lambda i: compute(n, first + i, int64(i) * size)),
+            )
+
+        share = context.share_products(problem.multiply_adds)
+        return share(problem.batch * (problem.ci // together), task)
 
 
 class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
@@ -399,5 +365,22 @@ class DepthwiseLast(KernelRule[ConvProblem, DepthwiseLastPlan, Cpu]):
         return blocked_sum(problem, data, 1, taps, weight_at, note(self, problem, plan))
 
     def write(self, problem: ConvProblem, plan: DepthwiseLastPlan, epilogue: Epilogue) -> Stmt:
-        """Return the loops, images padded some rows at a time."""
-        return write_last(problem, plan, epilogue)
+        """Return the loops with channels in the lanes; images are padded some rows at a time."""
+        context = epilogue.context
+        if len(problem.out) != 2 or not problem.is_padded:
+            data = prepare(problem, context)
+            rows = prod(problem.out[:-1])
+            share = context.share_products(problem.multiply_adds)
+
+            def source(
+                n: Index, position: tuple[Index, ...], k: tuple[Index, ...], c: Index
+            ) -> Expr:
+                at = flat_index(problem.read_at(position, k), data.size, int64(n))
+                return load(data.flat, at * data.pitch + c)
+
+            def line(index: Index) -> Stmt:
+                n, *row = split_index(index, (problem.batch, *problem.out[:-1]))
+                return _row(problem, plan, epilogue, n, tuple(row), source)
+
+            return seq(data.loops, share(problem.batch * rows, line))
+        return _by_bands(problem, plan, epilogue)

@@ -34,7 +34,7 @@ from collage_engine.kernels.cpu.convolution import (
     taps_of,
 )
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
-from collage_engine.kernels.cpu.writing.register_tile import tile
+from collage_engine.kernels.cpu.writing.register_tile import in_tiles, tile
 from collage_engine.kernels.cpu.writing.tile_choice import REMAINDER, cost, fits, near, spans
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
@@ -247,10 +247,8 @@ class _Spatial:
         # last vector then starts earlier and computes some positions twice.
         exact = not self.straight or size % lanes == 0
         whole = vectors if exact else size // lanes
-        full, rest = divmod(whole, wide)
         return seq(
-            loop(full, lambda t: one(int64(t) * (wide * lanes), wide)) if full else None,
-            one(int64(full * wide * lanes), rest) if rest else None,
+            in_tiles(whole * lanes, wide * lanes, lambda first, size: one(first, size // lanes)),
             None if exact else one(int64(size - lanes), 1),
         )
 

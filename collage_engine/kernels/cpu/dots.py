@@ -41,9 +41,9 @@ from collage_engine.kernels.cpu.writing.tile_choice import (
     MOST_VECTORS,
     TilePlan,
     best_positions,
+    cheapest_block,
     near,
     spans,
-    tile_cost,
 )
 from collage_engine.kernels.expressions import UnsupportedPattern
 from collage_engine.kernels.program import shape_of
@@ -482,12 +482,7 @@ class Dots(KernelRule[DotProblem, TilePlan, Cpu]):
         """Return the block that is estimated to cost least, with the tile that suits it."""
         image = problem.image
         vectors = -(-problem.co_group // machine.lanes(self.step.sums))
-
-        def price(v: int) -> float:
-            tiles = tile_cost(machine, v, image, best_positions(machine, v, image))
-            return tiles * -(-vectors // v) * BLOCK_PRICE[v]
-
-        block = min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v))
+        block = cheapest_block(machine, vectors, image, BLOCK_PRICE.__getitem__)
         return TilePlan(block, *best_positions(machine, block, image))
 
     def neighbours(self, problem: DotProblem, plan: TilePlan, machine: Cpu) -> Iterator[TilePlan]:

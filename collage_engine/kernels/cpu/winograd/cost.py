@@ -49,11 +49,6 @@ def tiles_of(out: Sequence[int], outputs: int) -> tuple[int, int]:
     return -(-out[0] // outputs), -(-out[1] // outputs)
 
 
-def block(cpu: Cpu, channels: int, tiles: int) -> int:
-    """Return the output channels per block."""
-    return block_of(cpu, channels, (tiles, 1))
-
-
 def pitch(cpu: Cpu, channels: int) -> int:
     """Return the elements from one tile's transformed data to the next.
 
@@ -114,7 +109,7 @@ def estimate(cpu: Cpu, co: int, ci: int, out: Sequence[int], outputs: int) -> fl
     points = (outputs + TAPS - 1) ** 2
     tiles = tiles_of(out, outputs)
     count = tiles[0] * tiles[1]
-    columns = block(cpu, co, count)
+    columns = block_of(cpu, co, (count, 1))
     vectors = columns // lanes
     rows = group_rows(cpu, (ci, co), columns, tiles, outputs)
     products = 0.0

@@ -32,7 +32,13 @@ from collage_engine.kernels.cpu.winograd.matrices import (
 )
 from collage_engine.kernels.cpu.writing.epilogue import Epilogue
 from collage_engine.kernels.cpu.writing.register_tile import in_tiles, tile
-from collage_engine.kernels.cpu.writing.tile_choice import MOST_VECTORS, best_positions, near, spans
+from collage_engine.kernels.cpu.writing.tile_choice import (
+    MOST_VECTORS,
+    best_positions,
+    block_of,
+    near,
+    spans,
+)
 from collage_engine.kernels.program import shape_of
 from collage_engine.kernels.rule import AtLeastOne, KernelRule, Plan, note
 from collage_engine.kernels.target import Cpu
@@ -41,6 +47,7 @@ from collage_engine.kernels.tir_builder import (
     Stmt,
     allocate,
     bound,
+    in_vectors,
     int64,
     load,
     local,
@@ -148,7 +155,6 @@ class _Winograd:
         """Write Bᵀ d B of every tile of the group as [points, tiles, channels]."""
         m, side = self.matrices.outputs, self.side
         extents, pitch = self.data.size, self.data.pitch
-        whole = self.ci // self.lanes
 
         def one(i: Index, j: Index) -> Stmt:
             row = (int64(n) * extents[0] + (first + i) * m) * extents[1] + int64(j) * m
@@ -169,12 +175,8 @@ class _Winograd:
 
             return bound(
                 row * pitch,
-                lambda begin: seq(
-                    loop(whole, lambda v: vector(begin, int64(v) * self.lanes, self.lanes)),
-                    *(
-                        vector(begin, int64(c), width)
-                        for c, width in pieces(self.ci, self.lanes)[whole:]
-                    ),
+                lambda begin: in_vectors(
+                    self.ci, self.lanes, lambda c, width: vector(begin, c, width)
                 ),
             )
 
@@ -291,7 +293,7 @@ class Winograd(KernelRule[ConvProblem, WinogradPlan, Cpu]):
 
     def _of_outputs(self, problem: ConvProblem, machine: Cpu, outputs: Outputs) -> WinogradPlan:
         tiles = cost.tiles_of(problem.out, outputs)
-        block = cost.block(machine, problem.co, tiles[0] * tiles[1])
+        block = block_of(machine, problem.co, (tiles[0] * tiles[1], 1))
         group = cost.group_rows(machine, (problem.ci, problem.co), block, tiles, outputs)
         return WinogradPlan(outputs, block // machine.lanes("float32"), group)
 

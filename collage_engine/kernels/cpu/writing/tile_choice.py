@@ -7,7 +7,7 @@ cycles are alike, so that none of them is a figure of one processor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Self
 
@@ -87,16 +87,30 @@ def block_of(cpu: Cpu, channels: int, image: tuple[int, int]) -> int:
     lanes = cpu.lanes("float32")
     vectors = -(-channels // lanes)
 
-    def price(v: int) -> float:
-        blocks = -(-vectors // v)
+    def factor(v: int) -> float:
         # A block with missing channels costs as much as a whole one, and code of its own.
-        return (
-            tile_cost(cpu, v, image, best_positions(cpu, v, image))
-            * blocks
-            * (REMAINDER if channels % (v * lanes) else 1.0)
-        )
+        return REMAINDER if channels % (v * lanes) else 1.0
 
-    return min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v)) * lanes
+    return cheapest_block(cpu, vectors, image, factor) * lanes
+
+
+def cheapest_block(
+    cpu: Cpu, vectors: int, image: tuple[int, int], factor: Callable[[int], float]
+) -> int:
+    """Return the vectors of a block that are estimated to cost least.
+
+    Args:
+        cpu: The processor.
+        vectors: Vectors of output channels that are cut into blocks.
+        image: Rows and columns of the output.
+        factor: What a block of so many vectors costs beside its tiles.
+    """
+
+    def price(v: int) -> float:
+        tiles = tile_cost(cpu, v, image, best_positions(cpu, v, image))
+        return tiles * -(-vectors // v) * factor(v)
+
+    return min(range(1, min(MOST_VECTORS, vectors) + 1), key=lambda v: (price(v), -v))
 
 
 @cache  # the layers of a model repeat each other, and every cover asks again
