@@ -7,6 +7,7 @@ not transform those loops: it reads the blocks here and writes a loop nest of it
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import combinations
 from math import prod
 from typing import Any
 
@@ -65,12 +66,6 @@ class Program:
     parameters: tuple[Any, ...]
     stages: tuple[Stage, ...]
 
-    @property
-    def outputs(self) -> tuple[Any, ...]:
-        """Returns the parameters that are written."""
-        written = [s.output for s in self.stages]
-        return tuple(p for p in self.parameters if any(p.same_as(w) for w in written))
-
     def is_parameter(self, buffer: Any) -> bool:
         """Tells whether a buffer is a parameter of the kernel."""
         return any(buffer.same_as(p) for p in self.parameters)
@@ -106,11 +101,8 @@ def read_program(func: tirx.PrimFunc) -> Program:
         raise UnsupportedPattern("matched buffers")
     statements = root.body.seq if isinstance(root.body, tirx.SeqStmt) else [root.body]
     stages = [_stage(statement) for statement in statements]
-    written: list[Any] = []
-    for stage in stages:
-        if any(stage.output.same_as(w) for w in written):
-            raise UnsupportedPattern("a buffer written by two blocks")
-        written.append(stage.output)
+    if any(a.output.same_as(b.output) for a, b in combinations(stages, 2)):
+        raise UnsupportedPattern("a buffer written by two blocks")
     program = Program(tuple(func.params), tuple(stages))
     return program.with_stages(
         [replace(s, combiner=SHIFT) if _is_shift(program, s) else s for s in stages]

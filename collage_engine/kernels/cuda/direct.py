@@ -301,11 +301,6 @@ def packed_filters(weight: np.ndarray, shape: DirectProblem) -> np.ndarray:
     return np.ascontiguousarray(np.moveaxis(split, 1, -1))
 
 
-def summed(shape: DirectProblem) -> str:
-    """Return the element type of the sums."""
-    return "int32" if shape.item == 1 else "float32"
-
-
 def direct_result(
     image: Read, filters: Any, note: NotedDirect, dtype: str, outside: int = 0
 ) -> Any:
@@ -366,7 +361,7 @@ def direct_result(
             tirx.floormod(at_x, vector) if vector > 1 else 0,
         )
         weight = filters(g, channel, *axes, r)
-        kind = summed(shape)
+        kind = "int32" if shape.item == 1 else "float32"
         return te.sum(pixel.astype(kind) * weight.astype(kind), axis=[channel, *axes])
 
     c = te.compute(

@@ -219,11 +219,6 @@ def pack(weight: np.ndarray, outputs: int, block: int) -> np.ndarray:
     return np.ascontiguousarray(split.transpose(0, 3, 2, 1))
 
 
-def outputs_of(weight: Any) -> int:
-    """Return the outputs along a tile's side for which a packed weight was made."""
-    return math.isqrt(int(weight.shape[1])) - TAPS + 1
-
-
 def axes() -> list[Any]:
     """Return the reduction's axes beside the input channel.
 
@@ -238,7 +233,7 @@ def tap(weight: Any, b: Index, r: Index, channel: Index, over: list[Any]) -> Any
 
     ``over`` holds the indices of the summand along the reduction's axes (see ``axes``).
     """
-    matrices = transforms(outputs_of(weight))
+    matrices = transforms(math.isqrt(int(weight.shape[1])) - TAPS + 1)
     row, factor = _restored(matrices.restores(), over[0], over[2])
     column, other = _restored(matrices.restores(), over[1], over[3])
     return weight(b, row * matrices.points + column, channel, r) * factor * other
