@@ -21,6 +21,7 @@ from collage_engine.records.settings import RunSettings
 from collage_engine.support.errors import ArtifactError, ToolchainError
 from collage_engine.trials.objective import confirming_settings, trial_settings
 from collage_engine.wording.latencies import deployment_cells, objective_sentences
+from collage_engine.wording.titles import toolchain_title
 from tests.support.runs import run_record
 
 
@@ -105,7 +106,8 @@ def test_a_row_says_items_per_second_beside_the_best_toolchain_that_may_be_deplo
     assert row.items_per_s == 100_000 and row.best_single == "onnxruntime"
     assert row.best_single_items_per_s == 50_000
     cells = deployment_cells(row)
-    assert [*cells.values()] == ["4", "2", "100,000", "–", "onnxruntime, 50,000", "−50.0 %"]
+    alone = f"{toolchain_title('onnxruntime')}, 50,000"
+    assert [*cells.values()] == ["4", "2", "100,000", "–", alone, "−50.0 %"]
     (said,) = objective_sentences(run)
     assert "4 instances at once with 2 threads each" in said and "50,000 runs per second" in said
     assert objective_sentences(placed(20.0, "latency")) == []
