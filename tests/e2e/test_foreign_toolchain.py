@@ -168,7 +168,7 @@ def test_what_a_toolchain_raises_is_told_with_its_place_and_once(installed: Inst
     done = installed.run("-v", *out, *options, "--budget", "20s")
     assert done.returncode == 0, done.stderr
     said = done.stdout + done.stderr
-    assert said.count("clumsy is left out of this run") == 1
+    assert said.count("Clumsy is left out of this run") == 1
     assert f"clumsy failed when it was asked about the model: {why}" in said
     assert 'clumsy.py", line 21, in supports' in said, "-v shows the whole traceback"
 
